@@ -1,0 +1,56 @@
+"""How a model is built and optimised: the parts of the config that `models` works by."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["ModelSpec", "OptimizerSpec", "OptimizersSpec"]
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelSpec(BaseModel):
+    """The network and its embedding tables."""
+
+    model_config = _STRICT
+
+    kind: Literal["deepfm", "wide_deep", "dcn"] = "deepfm"
+    embedding_dim: int = Field(16, ge=1)
+    hidden_units: tuple[int, ...] = Field((400, 400, 400), description="Width of each dense layer.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="After each hidden layer.")
+    batch_norm: bool = Field(False, description="Synchronised over replicas; padded rows do not count.")
+    cross_layers: int = Field(3, ge=1, description="Of dcn only.")
+    embedding_init_scale: float = Field(0.01, gt=0, description="Rows start uniform in [-scale, scale].")
+    precision: Literal["float32", "mixed_bfloat16", "float64"] = Field(
+        "float32", description="Of training steps; evaluation and export are float32 (float64 is for tests)."
+    )
+    jit_compile: bool = Field(False, description="Compile the dense part of training steps by XLA.")
+
+
+class OptimizerSpec(BaseModel):
+    """One optimizer for one group of weights."""
+
+    model_config = _STRICT
+
+    kind: Literal["sgd", "adagrad", "adam", "ftrl"]
+    learning_rate: float = Field(gt=0)
+    l1: float = Field(0.0, ge=0)
+    l2: float = Field(0.0, ge=0, description="Adds l2 * w to the gradient; of tables, on the rows looked up only.")
+    initial_accumulator: float = Field(0.1, ge=0, description="Of adagrad and ftrl.")
+    beta_1: float = Field(0.9, ge=0, lt=1)
+    beta_2: float = Field(0.999, ge=0, lt=1)
+    epsilon: float = Field(1e-7, gt=0)
+
+
+class OptimizersSpec(BaseModel):
+    """The optimizer of each group: embedding tables, first-order (wide) weights, dense layers."""
+
+    model_config = _STRICT
+
+    tables: OptimizerSpec = OptimizerSpec(kind="adagrad", learning_rate=0.05)
+    wide: OptimizerSpec | None = Field(
+        None, description="By default FTRL at 0.05 for wide_deep, else the tables' optimizer."
+    )
+    dense: OptimizerSpec = OptimizerSpec(kind="adam", learning_rate=0.001)

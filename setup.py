@@ -1,0 +1,45 @@
+"""Packaging of Rankmill: four packages, one console script."""
+
+from setuptools import setup
+
+setup(
+    name="rankmill",
+    version="0.1.0",
+    description="From raw behaviour logs to a ranking model served by TensorFlow Serving.",
+    python_requires=">=3.11,<3.12",
+    packages=["pipeline", "preprocessing", "models", "serving", "serving.server"],
+    package_data={"pipeline": ["configs/*.yaml"]},
+    install_requires=[
+        # Bounded where a new minor release has broken the combination before; see README, "Versions".
+        "tensorflow>=2.21,<2.22",
+        "tf_keras>=2.21,<2.22",
+        "tensorflow-recommenders>=0.7.7,<0.8",
+        "tensorflow-serving-api>=2.21,<2.22",
+        "tensorboard>=2.20,<2.22",
+        "apache-beam>=2.77,<2.78",
+        "pyarrow>=22,<26",
+        "numpy>=2.0",
+        "pydantic>=2.9,<3",
+        "pyyaml>=6",
+        "typer>=0.15",
+        "rich>=13",
+        "tzdata>=2024.1",
+        "filelock>=3.12",
+        "starlette>=0.40",
+        "uvicorn>=0.30",
+        "httpx>=0.27",
+    ],
+    extras_require={
+        "test": [
+            "pytest>=8",
+            "pytest-timeout>=2.3",
+            "hypothesis>=6.100",
+            "ruff>=0.9",
+            "mypy>=1.14",
+            "types-PyYAML",
+        ],
+        # What the benchmarks compare with.
+        "peers": ["scikit-learn>=1.5", "psutil>=6"],
+    },
+    entry_points={"console_scripts": ["rankmill=pipeline.__main__:main"]},
+)
