@@ -21,7 +21,7 @@ from preprocessing import analysis
 from preprocessing.dataset import SCHEMA_FILE, TRANSFORM_FOLDER, Shard
 from preprocessing.examples import write_records
 from preprocessing.manifest import read_manifest, write_json
-from preprocessing.runner import follow_progress, report_rows
+from preprocessing.runner import follow_progress, plain_errors, report_rows
 from preprocessing.schema import LABEL_PREFIX, WEIGHT_COLUMN, DatasetSchema
 from preprocessing.spec import FeatureSpec, columns_of
 from preprocessing.transform import encode_columns, load_transform, plan_transform, save_transform
@@ -62,19 +62,22 @@ def build_dataset(
     states.mkdir(parents=True)
     for split in shards:
         (folder / split).mkdir()
-    with follow_progress(progress, observe):
+    with plain_errors(), follow_progress(progress, observe):
         with pipeline() as p:
             files = [str(examples / path) for _, path, _ in shards["train"]]
             analyse = beam.Map(_analyse, features=features, columns=needed, folder=str(states), progress=str(progress))
             _ = p | beam.Create(files) | beam.Reshuffle() | analyse
-        schema = _plan(examples / shards["train"][0][1], features, labels, time_zone, folder, states)
+        sample = examples / shards["train"][0][1]
+        schema = _plan(sample, features, labels=labels, time_zone=time_zone, folder=folder, states=states)
         with pipeline() as p:
             work = [
                 (str(examples / path), str(folder / _record_name(path)))
                 for paths in shards.values()
                 for _, path, _ in paths
             ]
-            encode = _Encode(folder / TRANSFORM_FOLDER, schema, features, columns, str(progress))
+            encode = _Encode(
+                folder / TRANSFORM_FOLDER, schema, features=features, columns=columns, progress=str(progress)
+            )
             _ = p | beam.Create(work) | beam.Reshuffle() | beam.ParDo(encode)
     here = Path(os.path.relpath(examples, final_folder))
     return {
@@ -102,12 +105,7 @@ def _analyse(path: str, *, features: Sequence[FeatureSpec], columns: Sequence[st
 
 
 def _plan(
-    sample: Path,
-    features: Sequence[FeatureSpec],
-    labels: Sequence[str],
-    time_zone: str,
-    folder: Path,
-    states: Path,
+    sample: Path, features: Sequence[FeatureSpec], *, labels: Sequence[str], time_zone: str, folder: Path, states: Path
 ) -> DatasetSchema:
     """Merges the states in the order of their names, and writes all that the transform is made of."""
     files = sorted(path for path in states.iterdir() if path.suffix == ".state")
@@ -129,7 +127,13 @@ class _Encode(beam.DoFn):
     """Encodes one file of rows into one file of records."""
 
     def __init__(
-        self, transform: Path, schema: DatasetSchema, features: Sequence[FeatureSpec], columns: list[str], progress: str
+        self,
+        transform: Path,
+        schema: DatasetSchema,
+        *,
+        features: Sequence[FeatureSpec],
+        columns: list[str],
+        progress: str,
     ) -> None:
         self._folder = transform
         self._schema = schema

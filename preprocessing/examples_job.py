@@ -27,7 +27,7 @@ from preprocessing.columnar import duplicate_free, hash_rows
 from preprocessing.errors import DataError, LabelError, RejectBudgetError, SourceError
 from preprocessing.joining import MS_PER_S, join_partition
 from preprocessing.manifest import write_json
-from preprocessing.runner import follow_progress, report_rows
+from preprocessing.runner import follow_progress, plain_errors, report_rows
 from preprocessing.shuffle import Carrier, ColumnarShuffle, Partition, read_slices, read_spilled, spill
 from preprocessing.sources import read_table_blocks
 from preprocessing.spec import SPLITS, DataSpec, SourceSpec
@@ -114,7 +114,7 @@ def build_examples(
         (folder / ROWS_FOLDER / split).mkdir(exist_ok=True)
     latest_ms = as_of_ms + spec.future_tolerance_s * MS_PER_S
     sources = {name: _with_latest(source, latest_ms, spec, name) for name, source in _needed(spec).items()}
-    with follow_progress(folder / "scratch" / "progress", observe), pipeline() as p:
+    with plain_errors(), follow_progress(folder / "scratch" / "progress", observe), pipeline() as p:
         _graph(p, spec, sources, files, folder=folder, rows_per_shard=rows_per_shard, carrier=carrier)
     reads = json.loads((folder / "scratch" / "parts" / "reads.json").read_bytes())
     partitions = json.loads((folder / "scratch" / "parts" / "partitions.json").read_bytes())

@@ -5,8 +5,10 @@ Elements that carry rows are Arrow record batches; Beam's own choice for them wo
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,9 +20,15 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-__all__ = ["RecordBatchCoder", "follow_progress", "local_pipeline", "report_rows"]
+from preprocessing import errors
+
+__all__ = ["RecordBatchCoder", "follow_progress", "local_pipeline", "plain_errors", "report_rows"]
 
 _POLL_S = 0.5
+# Beam's runner reports a worker's exception only as the text of its traceback, which ends in this form.
+_WORKER_ERROR = re.compile(
+    r"^(?:RuntimeError: )?(?P<type>[\w.]+): (?P<text>.*?) \[while running '", re.DOTALL | re.MULTILINE
+)
 
 
 class RecordBatchCoder(beam.coders.Coder):
@@ -61,6 +69,27 @@ def local_pipeline(
         experiments=["disable_logging_submission_environment"],
     )
     return beam.Pipeline(runner=FnApiRunner(), options=options)
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Turns what Beam makes of a worker's exception back into that exception, if it is ours or the system's."""
+    try:
+        yield
+    except RuntimeError as error:
+        found = list(_WORKER_ERROR.finditer(str(error)))
+        original = _original(found[-1]["type"], found[-1]["text"]) if found else None
+        if original is None:
+            raise
+        raise original from error
+
+
+def _original(type_name: str, text: str) -> Exception | None:
+    module, _, name = type_name.rpartition(".")
+    kind = getattr(errors if module == errors.__name__ else builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.RankmillError | OSError | MemoryError):
+        return kind(text)
+    return None
 
 
 def report_rows(folder: str, num_rows: int) -> None:

@@ -1,0 +1,137 @@
+"""Running a stage once: an artefact named by the digest of what made it, written aside, renamed when complete.
+
+    WORK_DIR/<stage>/<key>/manifest.json     finished
+    WORK_DIR/<stage>/.<key>.partial/         being written, or left by a run that was killed
+
+A stage that can go on where it stopped keeps what a killed run left; the others start afresh. A lock that the
+system drops with its process keeps two runs from writing one artefact together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from preprocessing.errors import ArtefactError, RankmillError
+from preprocessing.manifest import complete, digest, exists, read_manifest
+
+__all__ = ["Artefact", "Plan", "finish", "open_artefact"]
+
+SCRATCH = "scratch"
+_LIBRARIES = ("tensorflow", "tf_keras", "tensorflow-recommenders", "apache-beam", "pyarrow", "numpy")
+_LOCK_TIMEOUT_S = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A stage and everything that its output follows from.
+
+    Attributes:
+        stage: name of the stage and of the folder of its artefacts.
+        root: the work folder.
+        inputs: JSON values; equal inputs make equal artefacts.
+        resumable: whether a partial folder is continued rather than removed.
+    """
+
+    stage: str
+    root: Path
+    inputs: Mapping[str, Any]
+    resumable: bool = False
+
+    @property
+    def key(self) -> str:
+        """Digest of the inputs."""
+        return digest({"stage": self.stage, "inputs": self.inputs})
+
+    @property
+    def folder(self) -> Path:
+        """Where the finished artefact stands."""
+        return self.root / self.stage / self.key
+
+
+@dataclasses.dataclass(frozen=True)
+class Artefact:
+    """A finished artefact, and whether it had been finished before."""
+
+    stage: str
+    key: str
+    folder: Path
+    content: dict[str, Any]
+    skipped: bool
+    seconds: float
+
+
+def open_artefact(plan: Plan) -> Artefact:
+    """Returns the finished artefact of a plan.
+
+    Raises:
+        ArtefactError: if it is not there.
+    """
+    if not exists(plan.folder):
+        raise ArtefactError(f"stage {plan.stage!r} has not been run for this config and data; run it first")
+    manifest = read_manifest(plan.folder)
+    return Artefact(plan.stage, plan.key, plan.folder, manifest["content"], skipped=True, seconds=0.0)
+
+
+def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
+    """Returns the artefact of a plan, made by `work` unless it is there already.
+
+    `work` fills the folder it is given and returns the content of the manifest; what it leaves in `scratch` goes.
+    """
+    if exists(plan.folder):
+        return open_artefact(plan)
+    start = time.monotonic()
+    partial = plan.folder.with_name(f".{plan.key}.partial")
+    with _writing(plan):
+        if exists(plan.folder):  # finished by another run while this one waited
+            return open_artefact(plan)
+        if not plan.resumable:
+            shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True, exist_ok=True)
+        content = dict(work(partial))
+        shutil.rmtree(partial / SCRATCH, ignore_errors=True)
+        seconds = time.monotonic() - start
+        complete(partial, plan.folder, manifest=_manifest(plan, content, seconds))
+    return Artefact(plan.stage, plan.key, plan.folder, content, skipped=False, seconds=seconds)
+
+
+@contextlib.contextmanager
+def _writing(plan: Plan) -> Any:
+    """Holds the lock of an artefact; faults of the file system become errors that say what to do."""
+    lock_path = plan.folder.with_name(f".{plan.key}.lock")
+    try:
+        lock_path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(lock_path, timeout=_LOCK_TIMEOUT_S):
+            yield
+    except Timeout as error:
+        raise ArtefactError(
+            f"another process is writing {plan.folder}; wait for it to end, or end it, and run again"
+        ) from error
+    except RankmillError:
+        raise
+    except OSError as error:
+        raise ArtefactError(
+            f"stage {plan.stage!r} could not write to {plan.root}: {error}; "
+            "free some space or allow writing, then run the same command again"
+        ) from error
+
+
+def _manifest(plan: Plan, content: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    return {
+        "stage": plan.stage,
+        "key": plan.key,
+        "inputs": plan.inputs,
+        "content": content,
+        "finished_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+    }
