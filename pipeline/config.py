@@ -116,7 +116,9 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     except ValidationError as error:
         lines = [_describe(dict(problem)) for problem in error.errors()]
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from error
-    problems = check_config(data=config.data, features=config.features)
+    problems = check_config(
+        data=config.data, features=config.features, gate_metrics=[rule.metric for rule in config.gate]
+    )
     if problems:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
     return config

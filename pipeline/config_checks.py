@@ -32,7 +32,7 @@ _TYPES_OF_KIND = {
 }
 
 
-def check_config(*, data: DataSpec, features: Sequence[FeatureSpec]) -> list[str]:
+def check_config(*, data: DataSpec, features: Sequence[FeatureSpec], gate_metrics: Sequence[str]) -> list[str]:
     """Returns a line for each broken rule, each with its dotted path; an empty list if all is well."""
     problems = list(_check_zone(data)) + list(_check_sources(data))
     if problems:  # what follows would only repeat them
@@ -44,6 +44,7 @@ def check_config(*, data: DataSpec, features: Sequence[FeatureSpec]) -> list[str
         *_check_split(data, columns),
         *_check_features(data, features, columns),
         *_check_tables(features),
+        *_check_gate(data, gate_metrics),
     ]
 
 
@@ -195,3 +196,9 @@ def _check_tables(features: Sequence[FeatureSpec]) -> Iterator[str]:
                 f"features[{i}] ({feature.name}): shares table {table!r} with {owner!r} "
                 f"but differs in kind or vocabulary settings ({known} against {settings})"
             )
+
+
+def _check_gate(data: DataSpec, gate_metrics: Sequence[str]) -> Iterator[str]:
+    for i, metric in enumerate(gate_metrics):
+        if metric == "gauc" and data.roles.user is None:
+            yield f"gate[{i}].metric: gauc is a mean over users, so it needs data.roles.user"

@@ -29,9 +29,7 @@ def judge(rules: Sequence[GateRule], metrics: Mapping[str, Mapping[str, float]])
     for rule in rules:
         value = float(metrics[rule.split][rule.metric])
         passed = (
-            math.isfinite(value)
-            and (rule.min is None or value >= rule.min)
-            and (rule.max is None or value <= rule.max)
+            math.isfinite(value) and (rule.min is None or value >= rule.min) and (rule.max is None or value <= rule.max)
         )
         verdicts.append(Verdict(rule.split, rule.metric, value, rule.min, rule.max, passed))
     return verdicts

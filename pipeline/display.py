@@ -1,0 +1,145 @@
+"""What a person sees while the line works: bars with rows per second and time left, a table at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.artefacts import Artefact, Plan
+from pipeline.gate import Verdict
+from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent
+from preprocessing.manifest import exists
+
+__all__ = ["Bar", "Display"]
+
+Bar = Callable[..., None]
+
+_METRICS = ("auc", "gauc", "log_loss", "normalised_entropy", "calibration", "num_rows", "agreement")
+
+
+class _RateColumn(ProgressColumn):
+    """Units a second."""
+
+    def render(self, task: Task) -> Text:
+        """Returns such as '12,345 rows/s'."""
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f} {task.fields['unit']}/s" if speed else "", style="cyan")
+
+
+class Display:
+    """Draws on standard output; bars only where that is a terminal."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False)
+
+    @contextlib.contextmanager
+    def stage(self, plan: Plan) -> Iterator[None]:
+        """Says which stage runs, or that it is done already."""
+        if exists(plan.folder):
+            self.console.print(f"[green]✓[/] {plan.stage:<9} [dim]done before, {plan.folder}[/]", soft_wrap=True)
+        else:
+            self.console.print(f"[bold]▶[/] {plan.stage:<9} [dim]{plan.folder}[/]", soft_wrap=True)
+        yield
+
+    @contextlib.contextmanager
+    def bar(self, title: str, *, total: int | None, unit: str = "rows") -> Iterator[Bar]:
+        """Draws a bar while the block runs; the value is called as bar(completed, note="...", total=...)."""
+        columns = (
+            TextColumn("  {task.description:<9}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.completed:>11,.0f} {task.fields[unit]}"),
+            _RateColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[note]}", style="dim"),
+        )
+        with Progress(*columns, console=self.console, disable=not self.console.is_terminal) as progress:
+            task = progress.add_task(title, total=total, unit=unit, note="")
+
+            def move(completed: float, *, note: str | None = None, total: float | None = None) -> None:
+                expected = progress.tasks[0].total if total is None else total
+                progress.update(
+                    task,
+                    completed=completed,
+                    total=None if expected is None else max(expected, completed),
+                    note=progress.tasks[0].fields["note"] if note is None else note,
+                )
+
+            yield move
+            progress.update(task, total=progress.tasks[0].completed)  # an estimate before: what came is all there is
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[Callable[[TrainEvent], None]]:
+        """Draws the bar of a training run from its events."""
+        with self.bar("train", total=None, unit="steps") as bar:
+            yield lambda event: self._train_event(event, bar)
+
+    def _train_event(self, event: TrainEvent, bar: Bar) -> None:
+        match event:
+            case Resumed(step=step, checkpoint=checkpoint, skipped=skipped):
+                self.console.print(f"  resumed at step {step} from {checkpoint}", soft_wrap=True)
+                for path in skipped:
+                    self.console.print(f"  [yellow]checkpoint {path} could not be read[/]", soft_wrap=True)
+            case Started(step=step, total_steps=total):
+                bar(step, total=total)
+            case Stepped(step=step, loss=loss, rows_per_s=rate):
+                bar(step, note=f"loss {loss:.4f}" + ("" if rate is None else f"  {rate:,.0f} rows/s"))
+            case Evaluated(step=step, metrics=metrics, is_best=is_best):
+                figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+                best = "  [green]best so far[/]" if is_best else ""
+                self.console.print(f"  valid at step {step}: {figures}{best}", soft_wrap=True)
+            case Finished(result=result):
+                rate = f"{result.rows_per_s:,.0f} rows/s"
+                why = ", stopped early" if result.stopped_early else ""
+                self.console.print(f"  best step {result.best_step} of {result.num_steps}{why}; {rate}")
+
+    def verdicts(self, verdicts: Sequence[Verdict]) -> None:
+        """Prints each rule of the gate with its value and bounds."""
+        if not verdicts:
+            self.console.print("[dim]the gate has no rules[/]")
+            return
+        table = Table("gate", "value", "min", "max", "verdict")
+        for verdict in verdicts:
+            mark = "[green]passed[/]" if verdict.passed else "[bold red]failed[/]"
+            bounds = ["" if bound is None else f"{bound:g}" for bound in (verdict.min, verdict.max)]
+            table.add_row(f"{verdict.split} {verdict.metric}", f"{verdict.value:.4f}", *bounds, mark)
+        self.console.print(table)
+
+    def summary(
+        self,
+        *,
+        stages: Sequence[Artefact],
+        metrics: Mapping[str, Mapping[str, Any]],
+        verdicts: Sequence[Verdict],
+        store: Path,
+        version: int | None,
+    ) -> None:
+        """Prints the tables at the end of a run."""
+        table = Table("stage", "state", "seconds", "artefact")
+        for stage in stages:
+            table.add_row(
+                stage.stage, "skipped" if stage.skipped else "done", f"{stage.seconds:.1f}", str(stage.folder)
+            )
+        self.console.print(table)
+        figures = Table("metric", *metrics)
+        for name in _METRICS:
+            if any(name in split for split in metrics.values()):
+                figures.add_row(name, *(_figure(name, split.get(name)) for split in metrics.values()))
+        self.console.print(figures)
+        self.verdicts(verdicts)
+        if version is not None:
+            self.console.print(f"published as version {version} in {store}", soft_wrap=True)
+
+
+def _figure(name: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    if name == "num_rows":
+        return f"{value:,.0f}"
+    return f"{value:.1e}" if name == "agreement" else f"{value:.4f}"

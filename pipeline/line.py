@@ -1,0 +1,76 @@
+"""The whole line: every stage in order, then gate and publication, with what a person sees of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline import runs, stages
+from pipeline.artefacts import Artefact, open_artefact
+from pipeline.config import Config
+from pipeline.display import Display
+from pipeline.gate import Verdict
+from preprocessing.errors import GateError
+
+__all__ = ["gate", "publish", "run", "run_stages"]
+
+
+def run(config: Config, *, display: Display) -> Path:
+    """Runs what is not done yet and returns the run folder.
+
+    Raises:
+        GateError: if the model did not pass; all that led to it is kept.
+    """
+    made = run_stages(config, stages.STAGES, display=display)
+    folder = runs.open_run(config, made["evaluate"])
+    verdicts = runs.gate_run(config, folder, made["evaluate"].content)
+    passed = all(verdict.passed for verdict in verdicts)
+    version = runs.publish_run(config, folder, made["export"]) if passed else None
+    runs.write_summary(folder, list(made.values()))
+    display.summary(
+        stages=list(made.values()),
+        metrics=made["evaluate"].content,
+        verdicts=verdicts,
+        store=config.store(),
+        version=version,
+    )
+    if not passed:
+        raise GateError(_failure(verdicts, folder))
+    return folder
+
+
+def _failure(verdicts: Sequence[Verdict], run_folder: Path) -> str:
+    failed = [f"{v.split} {v.metric} = {v.value:.6g}" for v in verdicts if not v.passed]
+    return (
+        f"not published: {len(failed)} of {len(verdicts)} rules of the gate failed ({', '.join(failed)}); {run_folder}"
+    )
+
+
+def run_stages(config: Config, names: tuple[str, ...], *, display: Display) -> dict[str, Artefact]:
+    """Runs the named stages in order and returns their artefacts."""
+    inputs = stages.find_inputs(config)
+    return {name: stages.make(name, config, inputs, display=display) for name in names}
+
+
+def gate(config: Config, *, display: Display) -> Path:
+    """Judges the evaluated model and returns the run folder.
+
+    Raises:
+        GateError: if it did not pass.
+    """
+    inputs = stages.find_inputs(config)
+    evaluation = open_artefact(stages.plan("evaluate", config, inputs))
+    folder = runs.open_run(config, evaluation)
+    verdicts = runs.gate_run(config, folder, evaluation.content)
+    display.verdicts(verdicts)
+    if not all(verdict.passed for verdict in verdicts):
+        raise GateError(_failure(verdicts, folder))
+    return folder
+
+
+def publish(config: Config) -> int:
+    """Publishes the judged model and returns its version."""
+    inputs = stages.find_inputs(config)
+    export = open_artefact(stages.plan("export", config, inputs))
+    folder = runs.open_run(config, open_artefact(stages.plan("evaluate", config, inputs)))
+    return runs.publish_run(config, folder, export)

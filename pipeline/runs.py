@@ -1,0 +1,90 @@
+"""The run folder: what one pass over the line used, found and decided, readable without our code.
+
+    WORK_DIR/runs/<name>-<key>/config.yaml       the resolved config
+                               metrics.json      every figure by split
+                               gate.json         each rule with its value and verdict
+                               published.json    the version in the store
+                               run.json          each stage: key, folder, seconds; written last
+
+The key follows from the artefacts and the gate: the same command again finds the same run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from pipeline.artefacts import Artefact
+from pipeline.config import Config
+from pipeline.gate import Verdict, judge
+from pipeline.stages import SAVED_MODEL
+from preprocessing.errors import ArtefactError, GateError
+from preprocessing.manifest import digest, write_json
+from serving.version_store import publish
+
+__all__ = ["gate_run", "open_run", "publish_run", "write_summary"]
+
+METRICS = "metrics.json"
+GATE = "gate.json"
+PUBLISHED = "published.json"
+RUN = "run.json"
+
+
+def open_run(config: Config, evaluation: Artefact) -> Path:
+    """Returns the run folder of an evaluated model, with its config and metrics written."""
+    rules = [rule.model_dump(mode="json") for rule in config.gate]
+    key = digest({"evaluation": evaluation.key, "gate": rules, "store": str(config.store())})
+    folder = Path(config.work_dir) / "runs" / f"{config.name}-{key[:8]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    temporary = folder / f".config.yaml.{os.getpid()}"
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(folder / "config.yaml")
+    write_json(folder / METRICS, evaluation.content)
+    return folder
+
+
+def gate_run(config: Config, run: Path, metrics: Mapping[str, Mapping[str, float]]) -> list[Verdict]:
+    """Judges the metrics by the config's rules and writes the verdicts into the run folder."""
+    verdicts = judge(config.gate, metrics)
+    passed = all(verdict.passed for verdict in verdicts)
+    write_json(run / GATE, {"passed": passed, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]})
+    return verdicts
+
+
+def publish_run(config: Config, run: Path, export: Artefact) -> int:
+    """Returns the version under which the run's model stands in the store; the same model is not published twice.
+
+    Raises:
+        ArtefactError: if the run has not been judged.
+        GateError: if it was, and failed.
+    """
+    try:
+        gate = json.loads((run / GATE).read_bytes())
+    except FileNotFoundError as error:
+        raise ArtefactError(f"{run} has not been through the gate; run `rankmill gate` first") from error
+    if not gate["passed"]:
+        raise GateError(f"{run} did not pass its gate, so it is not published; see {run / GATE}")
+    metadata = {
+        "export_key": export.key,
+        "run": run.name,
+        "schema": export.content["schema"],
+        "metrics": json.loads((run / METRICS).read_bytes()),
+    }
+    version = publish(config.store(), export.folder / SAVED_MODEL, metadata=metadata)
+    write_json(run / PUBLISHED, {"store": str(config.store()), "version": version})
+    return version
+
+
+def write_summary(run: Path, stages: Sequence[Artefact]) -> None:
+    """Writes the stages of a run; a run folder with this file went through the whole line."""
+    entries = {
+        stage.stage: {"key": stage.key, "folder": str(stage.folder), "skipped": stage.skipped, "seconds": stage.seconds}
+        for stage in stages
+    }
+    write_json(run / RUN, entries)

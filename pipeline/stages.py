@@ -1,0 +1,264 @@
+"""The stages of the line, in order: examples, dataset, train, export, evaluate. Each makes one artefact.
+
+What an artefact follows from is in its key; so a change of the network makes no records anew, and a change of a
+source makes everything anew. `pipeline.line` runs them; the gate and the publication come after.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.artefacts import Artefact, Plan, finish, open_artefact
+from pipeline.config import Config
+from pipeline.display import Display
+from preprocessing.dataset import Dataset, open_dataset
+from preprocessing.errors import ArtefactError
+from preprocessing.estimates import estimate_rows
+from preprocessing.sources import file_format, fingerprint, match
+
+__all__ = ["BEST", "SAVED_MODEL", "STAGES", "Inputs", "find_inputs", "make", "plan"]
+
+STAGES = ("examples", "dataset", "train", "export", "evaluate")
+SAVED_MODEL = "saved_model"
+BEST = "best"
+
+# Raised when a change of our code changes what a stage writes: older artefacts are then made anew.
+_CODE_VERSIONS = {"examples": 1, "dataset": 1, "train": 1, "export": 1, "evaluate": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The files of each source, and what tells their content apart."""
+
+    files: dict[str, list[str]]
+    fingerprints: dict[str, list[dict[str, Any]]]
+
+
+def find_inputs(config: Config) -> Inputs:
+    """Returns the files that the sources name.
+
+    Raises:
+        SourceError: if a source names none.
+    """
+    used = {config.data.impressions, *(join.source for join in config.data.joins)}
+    used |= {label.action.source for label in config.data.labels if label.action is not None}
+    files = {name: match(config.data.sources[name].paths, root=config.data.root) for name in sorted(used)}
+    fingerprints = {name: [_fingerprint(path, config.data.root) for path in paths] for name, paths in files.items()}
+    return Inputs(files, fingerprints)
+
+
+def _fingerprint(path: str, root: str) -> dict[str, Any]:
+    return {**fingerprint(path), "path": os.path.relpath(path, root)}
+
+
+def plan(stage: str, config: Config, inputs: Inputs) -> Plan:
+    """Returns the plan of a stage: everything that its artefact follows from."""
+    root = Path(config.work_dir)
+    before = {earlier: plan(earlier, config, inputs).key for earlier in _NEEDS[stage]}
+    parts = {"code": _CODE_VERSIONS[stage], **before, **_OWN_INPUTS[stage](config, inputs)}
+    return Plan(stage, root, parts, resumable=stage == "train")
+
+
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "examples": (),
+    "dataset": ("examples",),
+    "train": ("dataset",),
+    "export": ("train",),
+    "evaluate": ("export", "dataset"),
+}
+
+
+def _examples_inputs(config: Config, inputs: Inputs) -> Mapping[str, Any]:
+    return {
+        "data": config.data.model_dump(mode="json", exclude={"root"}),
+        "rows_per_shard": config.preprocess.rows_per_shard,
+        "files": inputs.fingerprints,
+    }
+
+
+def _dataset_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
+    return {"features": [feature.model_dump(mode="json") for feature in config.features]}
+
+
+def _train_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
+    sections = ("seed", "model", "train", "strategy")
+    return {name: config.model_dump(mode="json")[name] for name in sections}
+
+
+def _evaluate_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
+    return {"evaluate": config.evaluate.model_dump(mode="json"), "user": config.data.roles.user}
+
+
+_OWN_INPUTS = {
+    "examples": _examples_inputs,
+    "dataset": _dataset_inputs,
+    "train": _train_inputs,
+    "export": lambda _config, _inputs: {},
+    "evaluate": _evaluate_inputs,
+}
+
+
+def make(stage: str, config: Config, inputs: Inputs, *, display: Display) -> Artefact:
+    """Returns the artefact of a stage, made unless it is there; what it needs must be there.
+
+    Raises:
+        ArtefactError: if an earlier stage has not been run.
+    """
+    this = plan(stage, config, inputs)
+    needs = {earlier: open_artefact(plan(earlier, config, inputs)) for earlier in _NEEDS[stage]}
+    with display.stage(this):
+        return finish(this, lambda folder: _WORK[stage](config, inputs, needs, folder, display))
+
+
+Needs = Mapping[str, Artefact]
+
+
+def _make_examples(config: Config, inputs: Inputs, _: Needs, folder: Path, display: Display) -> Mapping[str, Any]:
+    from preprocessing.examples_job import build_examples
+
+    with display.bar("examples", total=_expected_rows(config, inputs)) as bar:
+        summary = build_examples(
+            config.data,
+            inputs.files,
+            folder=folder,
+            rows_per_shard=config.preprocess.rows_per_shard,
+            as_of_ms=round(time.time() * 1000),
+            pipeline=_pipeline(config),
+            observe=bar,
+        )
+    return dataclasses.asdict(summary)
+
+
+def _expected_rows(config: Config, inputs: Inputs) -> int:
+    """Every row is read, and impressions are joined besides."""
+    total = 0
+    for name, paths in inputs.files.items():
+        source = config.data.sources[name]
+        rows = sum(estimate_rows(path, file_format=file_format(path, source.format)) for path in paths)
+        total += rows * (2 if name == config.data.impressions else 1)
+    return total
+
+
+def _pipeline(config: Config) -> Any:
+    from preprocessing.runner import local_pipeline
+
+    return lambda: local_pipeline(workers=config.preprocess.workers, mode=config.preprocess.mode)
+
+
+def _make_dataset(config: Config, inputs: Inputs, needs: Needs, folder: Path, display: Display) -> Mapping[str, Any]:
+    from preprocessing.dataset_job import build_dataset
+
+    shards = needs["examples"].content["shards"]
+    rows = {split: sum(shard[2] for shard in shards[split]) for split in shards}
+    with display.bar("dataset", total=rows["train"] + sum(rows.values())) as bar:
+        splits = build_dataset(
+            needs["examples"].folder,
+            config.features,
+            labels=[label.name for label in config.data.labels],
+            time_zone=config.data.time_zone,
+            folder=folder,
+            final_folder=plan("dataset", config, inputs).folder,
+            pipeline=_pipeline(config),
+            observe=bar,
+        )
+    return {"splits": {name: [shard.model_dump() for shard in shards] for name, shards in splits.items()}, "rows": rows}
+
+
+def _make_model(config: Config, _: Inputs, needs: Needs, folder: Path, display: Display) -> Mapping[str, Any]:
+    from pipeline.trainer import train
+
+    with display.training() as observe:
+        result = train(
+            open_dataset(needs["dataset"].folder),
+            model=config.model,
+            train=config.train,
+            strategy=config.strategy,
+            seed=config.seed,
+            folder=folder,
+            observe=observe,
+        )
+    figures = dataclasses.asdict(result)
+    return {
+        name: figures[name] for name in ("best_step", "num_steps", "stopped_early", "metrics", "seconds", "rows_per_s")
+    }
+
+
+def _make_export(config: Config, inputs: Inputs, needs: Needs, folder: Path, _: Display) -> Mapping[str, Any]:
+    from serving.export import export_model
+
+    dataset = _dataset_of(config, inputs)
+    export_model(
+        dataset,
+        needs["train"].folder / BEST,
+        model=config.model,
+        optimizers=config.train.optimizers,
+        folder=folder / SAVED_MODEL,
+    )
+    size_bytes = sum(path.stat().st_size for path in (folder / SAVED_MODEL).rglob("*") if path.is_file())
+    return {"schema": dataset.schema.fingerprint(), "size_bytes": size_bytes}
+
+
+def _dataset_of(config: Config, inputs: Inputs) -> Dataset:
+    return open_dataset(open_artefact(plan("dataset", config, inputs)).folder)
+
+
+def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path, display: Display) -> Mapping[str, Any]:
+    """Scores valid and test by the exported model, and holds the trainer's own scores against them."""
+    from pipeline.metrics import evaluate
+    from pipeline.scoring import score_split
+
+    dataset = open_dataset(needs["dataset"].folder)
+    trained = open_artefact(plan("train", config, inputs)).folder
+    metrics: dict[str, Any] = {}
+    for split in ("valid", "test"):
+        with display.bar(split, total=dataset.num_rows(split)) as bar:
+            scored = score_split(
+                needs["export"].folder / SAVED_MODEL,
+                dataset,
+                split,
+                user=config.data.roles.user,
+                batch_size=config.evaluate.batch_size,
+                observe=bar,
+            )
+        if len(scored.scores) != dataset.num_rows(split):
+            raise ArtefactError(
+                f"{split}: {len(scored.scores)} rows scored, the manifest counts {dataset.num_rows(split)}"
+            )
+        figures = [
+            evaluate(scored.labels[:, k], scored.scores[:, k], weights=scored.weights, groups=scored.groups)
+            for k in range(len(dataset.schema.labels))
+        ]
+        metrics[split] = dict(figures[0])
+        if len(figures) > 1:
+            metrics[split]["labels"] = dict(zip(dataset.schema.labels, figures, strict=True))
+        np.save(folder / f"scores-{split}.npy", scored.scores, allow_pickle=False)
+        own = np.load(trained / f"scores-{split}.npy", allow_pickle=False)
+        metrics[split]["agreement"] = _agreement(own, scored.scores, split, config.evaluate.agreement)
+    return metrics
+
+
+def _agreement(own: np.ndarray, exported: np.ndarray, split: str, bound: float) -> float:
+    """Returns the largest difference between the trainer's scores and the exported model's, row by row."""
+    difference = float(np.abs(own - exported).max()) if own.shape == exported.shape else float("inf")
+    if not difference <= bound:
+        raise ArtefactError(
+            f"{split}: the trainer's scores and the exported model's differ by {difference:.3g}, more than "
+            f"evaluate.agreement = {bound:.3g}; what would be served is not what was trained"
+        )
+    return difference
+
+
+_WORK = {
+    "examples": _make_examples,
+    "dataset": _make_dataset,
+    "train": _make_model,
+    "export": _make_export,
+    "evaluate": _make_evaluation,
+}
