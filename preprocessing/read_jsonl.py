@@ -1,0 +1,151 @@
+"""JSON lines: one object a line, the declared keys only.
+
+Arrow reads a chunk whose values have the natural JSON types. A chunk that it refuses (a bad line, a number written as
+text, ...) is read line by line into text cells with every number as it stands, so that nothing is rounded; cleaning
+gives both the same types.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json as arrow_json
+
+from preprocessing.blocks import Block, absent_column, make_rejects, no_rejects
+from preprocessing.lines import find_lines, read_chunks, texts
+from preprocessing.spec import ColumnSpec, SourceSpec
+
+__all__ = ["read_jsonl"]
+
+_GIVE_UP_AFTER = 3  # chunks in a row that Arrow refused; the rest of the file is then not tried
+_ELEMENTS = {"list<string>": pa.binary(), "list<int64>": pa.int64(), "list<float64>": pa.float64()}
+
+
+def read_jsonl(file: IO[bytes], path: str, spec: SourceSpec, *, block_bytes: int) -> Iterator[Block]:
+    """Yields the rows of a JSONL file.
+
+    Raises:
+        SourceError: if a declared key is in no line of the file, or the file cannot be read.
+    """
+    columns = {column.source_name or key: column for key, column in spec.columns.items()}
+    unseen, known = set(columns), dict[str, None]()
+    line, refused, rows = 1, 0, 0
+    for data in read_chunks(file, path, block_bytes=block_bytes):
+        lines = find_lines(data)
+        keep = ~lines.blank()
+        positions = np.flatnonzero(keep).astype(np.int64) + line
+        line += len(keep)
+        sizes = (lines.ends - lines.starts)[keep]
+        text = data if keep.all() else b"".join(data[lines.starts[i] : lines.ends[i]] for i in np.flatnonzero(keep))
+        if not len(sizes):
+            continue
+        raw = texts(text, sizes)
+        batch = _read_fast(text, columns, num_rows=len(sizes)) if refused < _GIVE_UP_AFTER else None
+        refused = 0 if batch is not None else refused + 1
+        block = (
+            Block(int(positions[0]), batch, raw, no_rejects(), positions)
+            if batch is not None
+            else _read_slowly(raw, positions, columns, path=path)
+        )
+        unseen -= {name for name in unseen if any(form in text for form in _quoted(name))}
+        known.update(_keys(raw) if unseen else {})
+        rows += block.batch.num_rows
+        yield block
+    if unseen and rows:
+        raise absent_column(path, min(unseen), known)
+
+
+def _quoted(name: str) -> tuple[bytes, bytes]:
+    return json.dumps(name).encode(), json.dumps(name, ensure_ascii=False).encode("utf-8", "surrogateescape")
+
+
+def _keys(raw: pa.Array) -> dict[str, None]:
+    value = _object(raw[0].as_py())
+    return dict.fromkeys(value or {})
+
+
+def _natural_type(column: ColumnSpec) -> pa.DataType:
+    if column.type in _ELEMENTS:
+        return pa.binary() if column.delimiter is not None else pa.list_(_ELEMENTS[column.type])
+    if column.type == "timestamp":
+        return {"iso": pa.binary(), "s": pa.float64()}.get(column.unit, pa.int64())
+    return {"string": pa.binary(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[column.type]
+
+
+def _read_fast(text: bytes, columns: dict[str, ColumnSpec], *, num_rows: int) -> pa.RecordBatch | None:
+    schema = pa.schema([(name, _natural_type(column)) for name, column in columns.items()])
+    try:
+        table = arrow_json.read_json(
+            pa.BufferReader(text),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 64),
+            parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+    except pa.ArrowException:
+        return None
+    if table.num_rows != num_rows:  # several objects on a line
+        return None
+    return table.combine_chunks().to_batches()[0]
+
+
+def _read_slowly(
+    raw: pa.Array, positions: np.ndarray[Any, np.dtype[np.int64]], columns: dict[str, ColumnSpec], *, path: str
+) -> Block:
+    objects = [_object(line) for line in raw.to_pylist()]
+    good = np.array([value is not None for value in objects], np.bool_)
+    rows = [value for value in objects if value is not None]
+    arrays = [_column(rows, name, column) for name, column in columns.items()]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    bad = pa.array([line.rstrip(b"\r\n") for line in raw.filter(pa.array(~good)).to_pylist()], pa.binary())
+    malformed = make_rejects(path, positions[~good], reason="malformed_json", raw=bad)
+    kept = positions[good]
+    return Block(int(kept[0]) if len(kept) else 0, batch, raw.filter(pa.array(good)), malformed, kept)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """Returns the object of a line, its numbers as bytes; None if the line holds no object."""
+    try:
+        value = json.loads(
+            line.decode("utf-8", "surrogateescape"),
+            parse_int=str.encode,
+            parse_float=str.encode,
+            parse_constant=str.encode,
+        )
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _column(rows: list[dict[str, Any]], name: str, column: ColumnSpec) -> pa.Array:
+    if column.type not in _ELEMENTS:
+        return pa.array([_cell(row.get(name)) for row in rows], pa.binary())
+    return pa.array([_cells(row.get(name), column.delimiter) for row in rows], pa.list_(pa.binary()))
+
+
+def _cells(value: Any, delimiter: str | None) -> list[bytes | None] | None:
+    if isinstance(value, list):
+        return [_cell(element) for element in value]
+    cell = _cell(value)
+    if cell is None:
+        return None
+    return list(cell.split(delimiter.encode())) if delimiter else [cell]
+
+
+def _cell(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return _encode(value)
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    return _encode(json.dumps(value, default=lambda number: number.decode(), ensure_ascii=False))
+
+
+def _encode(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate, written as an escape
+        return text.encode("utf-8", "surrogatepass")
