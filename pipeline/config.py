@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -200,10 +201,21 @@ def _describe(problem: Mapping[str, Any]) -> str:
         return f"{path}: unknown key; {hint}"
     if problem["type"] == "missing":
         return f"{path}: is required"
+    if problem["type"] in ("literal_error", "union_tag_invalid"):
+        return _describe_choice(path, problem)
     message = problem["msg"].removeprefix("Value error, ")
     given = problem.get("input")
     shown = "" if isinstance(given, dict | list | tuple | BaseModel) else f" (given: {given!r})"
     return f"{path}: {message}{shown}"
+
+
+def _describe_choice(path: str, problem: Mapping[str, Any]) -> str:
+    context = problem["ctx"]
+    known = re.findall(r"'([^']*)'", context.get("expected") or context["expected_tags"])
+    given = str(context.get("tag", problem["input"]))
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}?" if close else f"it is one of: {', '.join(known)}"
+    return f"{path}{'.kind' if 'tag' in context else ''}: no such value {given!r}; {hint}"
 
 
 def _walk(location: Sequence[int | str]) -> tuple[str, list[str]]:
