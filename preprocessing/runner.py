@@ -25,10 +25,9 @@ from preprocessing import errors
 __all__ = ["RecordBatchCoder", "follow_progress", "local_pipeline", "plain_errors", "report_rows"]
 
 _POLL_S = 0.5
-# Beam's runner reports a worker's exception only as the text of its traceback, which ends in this form.
-_WORKER_ERROR = re.compile(
-    r"^(?:RuntimeError: )?(?P<type>[\w.]+): (?P<text>.*?) \[while running '", re.DOTALL | re.MULTILINE
-)
+# Beam's runner reports a worker's exception only as the text of its traceback, which ends in "TYPE: TEXT [while ...".
+_ERROR_START = re.compile(r"^(?:RuntimeError: )?(?P<type>[\w.]*Error): ", re.MULTILINE)
+_ERROR_END = " [while running '"
 
 
 class RecordBatchCoder(beam.coders.Coder):
@@ -77,18 +76,21 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        found = list(_WORKER_ERROR.finditer(str(error)))
-        original = _original(found[-1]["type"], found[-1]["text"]) if found else None
+        original = _original(str(error))
         if original is None:
             raise
         raise original from error
 
 
-def _original(type_name: str, text: str) -> Exception | None:
-    module, _, name = type_name.rpartition(".")
+def _original(text: str) -> Exception | None:
+    end = text.rfind(_ERROR_END)
+    starts = list(_ERROR_START.finditer(text, 0, max(end, 0)))
+    if not starts:
+        return None
+    module, _, name = starts[-1]["type"].rpartition(".")
     kind = getattr(errors if module == errors.__name__ else builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, errors.RankmillError | OSError | MemoryError):
-        return kind(text)
+        return kind(text[starts[-1].end() : end])
     return None
 
 
