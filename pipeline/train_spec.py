@@ -1,0 +1,126 @@
+"""How a model is trained and on which devices: the parts of the config that the trainer works by."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from models.config import OptimizersSpec
+
+__all__ = [
+    "ConstantRate",
+    "CosineRate",
+    "EarlyStoppingSpec",
+    "RateSchedule",
+    "StepRate",
+    "StrategySpec",
+    "TensorBoardSpec",
+    "TrainSpec",
+]
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class ConstantRate(BaseModel):
+    """The learning rate of each optimizer, unchanged."""
+
+    model_config = _STRICT
+
+    kind: Literal["constant"] = "constant"
+
+
+class CosineRate(BaseModel):
+    """Falls as half a cosine from 1 to `final_scale` times the rate, over all steps of the run."""
+
+    model_config = _STRICT
+
+    kind: Literal["cosine"] = "cosine"
+    final_scale: float = Field(0.0, ge=0, le=1)
+
+
+class StepRate(BaseModel):
+    """Multiplied by `factor` each time another `every_epochs` epochs are done."""
+
+    model_config = _STRICT
+
+    kind: Literal["step"] = "step"
+    every_epochs: float = Field(1.0, gt=0)
+    factor: float = Field(0.1, gt=0, le=1)
+
+
+RateSchedule = Annotated[ConstantRate | CosineRate | StepRate, Field(discriminator="kind")]
+
+
+class EarlyStoppingSpec(BaseModel):
+    """By which figure of the valid split the best weights are chosen, and when to give up on better ones."""
+
+    model_config = _STRICT
+
+    metric: Literal["auc", "log_loss"] = Field("auc", description="Of the valid split; the mean over labels.")
+    patience: int | None = Field(
+        2, ge=1, description="Stop after this many evaluations without a better one; null: never stop."
+    )
+    min_delta: float = Field(0.0, ge=0, description="An evaluation is better only by more than this.")
+
+
+class TensorBoardSpec(BaseModel):
+    """What is written for TensorBoard under the run's folder."""
+
+    model_config = _STRICT
+
+    enabled: bool = True
+    every_steps: int = Field(50, ge=1, description="Steps between points of the training curves.")
+    histograms: bool = Field(False, description="Histograms of the dense weights at each evaluation.")
+
+
+class TrainSpec(BaseModel):
+    """The training run."""
+
+    model_config = _STRICT
+
+    batch_size: int = Field(4096, ge=1, description="Rows of the global batch: of all replicas together.")
+    epochs: int = Field(1, ge=1)
+    max_steps: int | None = Field(None, ge=1, description="Ends the run after this many steps, whatever `epochs`.")
+    optimizers: OptimizersSpec = OptimizersSpec()
+    learning_rate: RateSchedule = Field(ConstantRate(), description="Scales the rate of every optimizer alike.")
+    warmup_steps: int = Field(0, ge=0, description="Steps over which the rate rises linearly to its full value.")
+    shuffle_rows: int = Field(
+        65536,
+        ge=0,
+        description="Rows shuffled in memory, over all streams together; 0: the order of shards and streams.",
+    )
+    steps_per_execution: int = Field(16, ge=1, description="Steps that run without returning to Python.")
+    evaluate_every_epochs: float = Field(1.0, gt=0, description="Epochs between evaluations; 0.5 is twice an epoch.")
+    evaluate_batch_size: int = Field(4096, ge=1, description="Rows scored at a time; changes no figure.")
+    early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
+    checkpoint_every_steps: int = Field(1000, ge=1, description="Steps between checkpoints to resume from.")
+    keep_checkpoints: int = Field(2, ge=1, description="Checkpoints to resume from that are kept, besides the best.")
+    tensorboard: TensorBoardSpec = TensorBoardSpec()
+
+
+class StrategySpec(BaseModel):
+    """The devices that train, and how."""
+
+    model_config = _STRICT
+
+    kind: Literal["one_device", "mirrored"] = Field(
+        "one_device", description="mirrored: one replica on each device of this machine, in step."
+    )
+    devices: tuple[str, ...] = Field(
+        (), description="Such as ['GPU:0', 'GPU:1']; by default the first or all GPUs, without any the CPU."
+    )
+    virtual_cpus: int | None = Field(
+        None, ge=1, description="Splits the CPU into this many devices: replicas on a machine without GPUs."
+    )
+    cross_device_ops: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = Field(
+        "auto", description="How mirrored replicas add up; auto: TensorFlow's choice on GPUs, else one device."
+    )
+
+    @model_validator(mode="after")
+    def _fits_kind(self) -> StrategySpec:
+        if self.kind == "one_device" and len(self.devices) > 1:
+            raise ValueError(f"one_device takes one device, {len(self.devices)} are given; use kind: mirrored")
+        if self.kind == "one_device" and self.cross_device_ops != "auto":
+            raise ValueError("cross_device_ops belongs to kind: mirrored")
+        return self

@@ -1,0 +1,90 @@
+"""Where a training run stands, apart from its weights: a value that is stored with every checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.train_spec import EarlyStoppingSpec
+
+__all__ = ["TrainState", "state_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """The state after `step` steps.
+
+    Attributes:
+        step: steps done; data position and learning rate follow from it.
+        loss_sum: sum of the losses of the steps since the last evaluation.
+        loss_steps: how many those are.
+        best_step: the evaluation with the best weights.
+        best_value: its figure.
+        worse_evaluations: evaluations since then.
+        stopped_early: whether they were too many.
+        evaluations: step, mean loss and metrics of each evaluation, as written to `history.json`.
+        seconds: time spent in steps, of all runs.
+        num_rows: rows of these steps.
+    """
+
+    step: int = 0
+    loss_sum: float = 0.0
+    loss_steps: int = 0
+    best_step: int | None = None
+    best_value: float | None = None
+    worse_evaluations: int = 0
+    stopped_early: bool = False
+    evaluations: tuple[Mapping[str, Any], ...] = ()
+    seconds: float = 0.0
+    num_rows: int = 0
+
+    def after_steps(self, losses: list[float], *, seconds: float, num_rows: int) -> TrainState:
+        """Returns the state after further steps with these losses."""
+        return dataclasses.replace(
+            self,
+            step=self.step + len(losses),
+            loss_sum=self.loss_sum + math.fsum(losses),
+            loss_steps=self.loss_steps + len(losses),
+            seconds=self.seconds + seconds,
+            num_rows=self.num_rows + num_rows,
+        )
+
+    def after_evaluation(self, metrics: Mapping[str, float], *, rule: EarlyStoppingSpec, epoch: float) -> TrainState:
+        """Returns the state after the valid split was scored; without metrics the newest weights are the best."""
+        value = metrics.get(rule.metric)
+        better = _is_better(value, self.best_value, rule=rule)
+        worse = 0 if better else self.worse_evaluations + 1
+        figures = {name: figure if math.isfinite(figure) else None for name, figure in metrics.items()}
+        loss = self.loss_sum / self.loss_steps if self.loss_steps else None
+        return dataclasses.replace(
+            self,
+            loss_sum=0.0,
+            loss_steps=0,
+            best_step=self.step if better else self.best_step,
+            best_value=value if better else self.best_value,
+            worse_evaluations=worse,
+            stopped_early=rule.patience is not None and worse >= rule.patience,
+            evaluations=(*self.evaluations, {"step": self.step, "epoch": epoch, "loss": loss, **figures}),
+        )
+
+    def rows_per_s(self) -> float | None:
+        """Returns the mean rate so far; None before the first step."""
+        return self.num_rows / self.seconds if self.seconds else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the state as JSON values; floats survive exactly."""
+        return dataclasses.asdict(self) | {"evaluations": [dict(entry) for entry in self.evaluations]}
+
+
+def state_of(value: Mapping[str, Any]) -> TrainState:
+    """Returns the state that `as_json` gave."""
+    return TrainState(**{**value, "evaluations": tuple(value["evaluations"])})
+
+
+def _is_better(value: float | None, best: float | None, *, rule: EarlyStoppingSpec) -> bool:
+    if value is None or best is None:
+        return True
+    gain = value - best if rule.metric == "auc" else best - value
+    return gain > rule.min_delta

@@ -1,0 +1,1 @@
+import preprocessing  # noqa: F401  (selects Keras 2 before a test imports TensorFlow)
