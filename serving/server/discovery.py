@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 __all__ = ["ModelConfig", "Policy", "aspired_versions", "list_versions", "parse_version", "wanted_versions"]
@@ -37,7 +36,7 @@ class ModelConfig:
     base_path: Path
     platform: str = "tensorflow"
     policy: Policy = Policy()
-    labels: Mapping[str, int] = MappingProxyType({})
+    labels: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def parse_version(name: str) -> int | None:
