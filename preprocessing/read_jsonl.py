@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from preprocessing.blocks import Block, absent_column, make_rejects, no_rejects
+from preprocessing.json_values import json_cell, json_cells, parse_json
 from preprocessing.lines import find_lines, read_chunks, texts
 from preprocessing.spec import ColumnSpec, SourceSpec
 
@@ -108,44 +109,13 @@ def _read_slowly(
 def _object(line: bytes) -> dict[str, Any] | None:
     """Returns the object of a line, its numbers as bytes; None if the line holds no object."""
     try:
-        value = json.loads(
-            line.decode("utf-8", "surrogateescape"),
-            parse_int=str.encode,
-            parse_float=str.encode,
-            parse_constant=str.encode,
-        )
-    except (ValueError, RecursionError):
+        value = parse_json(line)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 
 
 def _column(rows: list[dict[str, Any]], name: str, column: ColumnSpec) -> pa.Array:
     if column.type not in _ELEMENTS:
-        return pa.array([_cell(row.get(name)) for row in rows], pa.binary())
-    return pa.array([_cells(row.get(name), column.delimiter) for row in rows], pa.list_(pa.binary()))
-
-
-def _cells(value: Any, delimiter: str | None) -> list[bytes | None] | None:
-    if isinstance(value, list):
-        return [_cell(element) for element in value]
-    cell = _cell(value)
-    if cell is None:
-        return None
-    return list(cell.split(delimiter.encode())) if delimiter else [cell]
-
-
-def _cell(value: Any) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return _encode(value)
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    return _encode(json.dumps(value, default=lambda number: number.decode(), ensure_ascii=False))
-
-
-def _encode(text: str) -> bytes:
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a lone surrogate, written as an escape
-        return text.encode("utf-8", "surrogatepass")
+        return pa.array([json_cell(row.get(name)) for row in rows], pa.binary())
+    return pa.array([json_cells(row.get(name), column.delimiter) for row in rows], pa.list_(pa.binary()))
