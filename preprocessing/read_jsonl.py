@@ -1,7 +1,7 @@
 """JSON lines: one object a line, the declared keys only.
 
-Arrow reads a chunk whose values have the natural JSON types. A chunk that it refuses (a bad line, a number written as
-text, ...) is read line by line into text cells with every number as it stands, so that nothing is rounded; cleaning
+Arrow reads a chunk whose values have the types of its first lines. A chunk that it refuses (a bad line, a type that
+changes, ...) is read line by line into text cells with every number as it stands, so that nothing is rounded; cleaning
 gives both the same types.
 """
 
@@ -12,17 +12,21 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from preprocessing.blocks import Block, absent_column, make_rejects, no_rejects
 from preprocessing.json_values import json_cell, json_cells, parse_json
-from preprocessing.lines import find_lines, read_chunks, texts
+from preprocessing.lines import Lines, find_lines, read_chunks, texts
 from preprocessing.spec import ColumnSpec, SourceSpec
 
 __all__ = ["read_jsonl"]
 
+_Positions = npt.NDArray[np.int64]
+
 _GIVE_UP_AFTER = 3  # chunks in a row that Arrow refused; the rest of the file is then not tried
+_LOOKED_AT = 100  # lines
 _ELEMENTS = {"list<string>": pa.binary(), "list<int64>": pa.int64(), "list<float64>": pa.float64()}
 
 
@@ -34,30 +38,32 @@ def read_jsonl(file: IO[bytes], path: str, spec: SourceSpec, *, block_bytes: int
     """
     columns = {column.source_name or key: column for key, column in spec.columns.items()}
     unseen, known = set(columns), dict[str, None]()
-    line, refused, rows = 1, 0, 0
+    line, refused = 1, 0
     for data in read_chunks(file, path, block_bytes=block_bytes):
         lines = find_lines(data)
-        keep = ~lines.blank()
-        positions = np.flatnonzero(keep).astype(np.int64) + line
-        line += len(keep)
-        sizes = (lines.ends - lines.starts)[keep]
-        text = data if keep.all() else b"".join(data[lines.starts[i] : lines.ends[i]] for i in np.flatnonzero(keep))
-        if not len(sizes):
+        raw, positions = _texts(lines, first_line=line)
+        line += len(lines.ends)
+        if not len(raw):
             continue
-        raw = texts(text, sizes)
-        batch = _read_fast(text, columns, num_rows=len(sizes)) if refused < _GIVE_UP_AFTER else None
-        refused = 0 if batch is not None else refused + 1
-        block = (
-            Block(int(positions[0]), batch, raw, no_rejects(), positions)
-            if batch is not None
-            else _read_slowly(raw, positions, columns, path=path)
-        )
-        unseen -= {name for name in unseen if any(form in text for form in _quoted(name))}
+        unseen -= {name for name in unseen if any(form in data for form in _quoted(name))}
         known.update(_keys(raw) if unseen else {})
-        rows += block.batch.num_rows
-        yield block
-    if unseen and rows:
+        batch = _read_fast(raw, _guess_types(raw, columns)) if refused < _GIVE_UP_AFTER else None
+        refused = 0 if batch is not None else refused + 1
+        if batch is not None:
+            yield Block(int(positions[0]), batch, raw, no_rejects(), positions)
+        else:
+            yield _read_slowly(raw, positions, columns, path=path)
+    if unseen and known:
         raise absent_column(path, min(unseen), known)
+
+
+def _texts(lines: Lines, *, first_line: int) -> tuple[pa.Array, _Positions]:
+    """Returns the lines that are not blank, their line ends included, and their positions."""
+    keep = ~lines.blank()
+    rows = np.flatnonzero(keep)
+    sizes = (lines.ends - lines.starts)[keep]
+    data = lines.data if keep.all() else b"".join(lines.data[lines.starts[i] : lines.ends[i]] for i in rows)
+    return texts(data, sizes), rows.astype(np.int64) + first_line
 
 
 def _quoted(name: str) -> tuple[bytes, bytes]:
@@ -77,24 +83,46 @@ def _natural_type(column: ColumnSpec) -> pa.DataType:
     return {"string": pa.binary(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[column.type]
 
 
-def _read_fast(text: bytes, columns: dict[str, ColumnSpec], *, num_rows: int) -> pa.RecordBatch | None:
-    schema = pa.schema([(name, _natural_type(column)) for name, column in columns.items()])
+def _guess_types(raw: pa.Array, columns: dict[str, ColumnSpec]) -> pa.Schema:
+    """Returns types by which Arrow is likely to read the lines, told from the first of them."""
+    objects = [_object(line) or {} for line in raw.slice(0, _LOOKED_AT).to_pylist()]
+    types = []
+    for name, column in columns.items():
+        seen = {_type_of(value, column) for value in (row.get(name) for row in objects) if value is not None}
+        types.append((name, seen.pop() if len(seen) == 1 else _natural_type(column)))
+    return pa.schema(types)
+
+
+def _type_of(value: Any, column: ColumnSpec) -> pa.DataType:
+    if isinstance(value, str):
+        return pa.binary()
+    if isinstance(value, bool):
+        return pa.bool_()
+    if isinstance(value, bytes):  # a number
+        whole = value.lstrip(b"-").isdigit() and "float64" not in column.type and column.unit != "s"
+        return pa.int64() if whole else pa.float64() if "string" not in column.type else pa.binary()
+    if isinstance(value, list):
+        known = {_type_of(element, column) for element in value if element is not None}
+        return pa.list_(known.pop()) if len(known) == 1 else _natural_type(column)
+    return _natural_type(column)
+
+
+def _read_fast(raw: pa.Array, schema: pa.Schema) -> pa.RecordBatch | None:
+    text = raw.buffers()[2]
     try:
         table = arrow_json.read_json(
             pa.BufferReader(text),
-            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 64),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=text.size + 64),
             parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowException:
         return None
-    if table.num_rows != num_rows:  # several objects on a line
+    if table.num_rows != len(raw):  # several objects on a line
         return None
     return table.combine_chunks().to_batches()[0]
 
 
-def _read_slowly(
-    raw: pa.Array, positions: np.ndarray[Any, np.dtype[np.int64]], columns: dict[str, ColumnSpec], *, path: str
-) -> Block:
+def _read_slowly(raw: pa.Array, positions: _Positions, columns: dict[str, ColumnSpec], *, path: str) -> Block:
     objects = [_object(line) for line in raw.to_pylist()]
     good = np.array([value is not None for value in objects], np.bool_)
     rows = [value for value in objects if value is not None]
