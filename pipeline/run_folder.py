@@ -1,0 +1,113 @@
+"""The checkpoints of a training run: which to resume from, which to keep.
+
+    FOLDER/resume/<step>   weights, slots and state after that step
+    FOLDER/best/<step>     the same of the evaluation with the best figure
+
+The best is written before the checkpoint that knows of it, and an older best removed after: whatever is killed
+between, the best that a checkpoint names is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+from models.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
+from models.ranking_model import RankingModel
+from pipeline.train_state import TrainState, state_of
+from preprocessing.errors import ArtefactError, CorruptError
+from preprocessing.manifest import exists
+
+__all__ = ["Loaded", "RunFolder"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A state, the checkpoint it came from, and newer ones that could not be read."""
+
+    state: TrainState
+    checkpoint: Path
+    skipped: tuple[Path, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps its checkpoints; `run` is the digest of all that its weights follow from."""
+
+    folder: Path
+    run: str
+    keep: int
+
+    def save(self, model: RankingModel, state: TrainState) -> None:
+        """Writes a checkpoint to resume from, as the best too if it is, and removes old ones."""
+        progress = {"step": state.step, "run": self.run, "state": state.as_json()}
+        if state.best_step == state.step:
+            save_checkpoint(self._best / str(state.step), model, progress=progress)
+        save_checkpoint(self._resume / str(state.step), model, progress=progress)
+        prune_checkpoints(self._resume, keep=self.keep)
+        if state.best_step is not None:
+            prune_checkpoints(self._best, keep=1)
+
+    def load(self, model: RankingModel) -> Loaded | None:
+        """Restores the newest readable checkpoint into the model and removes what is newer; None if there is none.
+
+        Raises:
+            ArtefactError: if the folder is of a run with other data or settings.
+            CorruptError: if there are checkpoints and none can be read.
+        """
+        skipped: list[Path] = []
+        for checkpoint in sorted(_steps(self._resume), key=lambda path: int(path.name), reverse=True):
+            try:
+                progress = load_checkpoint(checkpoint, model)
+            except CorruptError:
+                skipped.append(checkpoint)
+                continue
+            state = self._state(checkpoint, progress)
+            self._remove_after(state.step)
+            return Loaded(state, checkpoint, tuple(skipped))
+        if skipped:
+            raise CorruptError(
+                f"none of the checkpoints in {self._resume} can be read; remove {self.folder} to train from the start"
+            )
+        return None
+
+    def load_best(self, model: RankingModel, state: TrainState) -> Path:
+        """Restores the best weights into the model and returns their checkpoint."""
+        checkpoint = self._best / str(state.best_step)
+        load_checkpoint(checkpoint, model, slots=False)
+        return checkpoint
+
+    def newest_step(self) -> int | None:
+        """Returns the step of the newest checkpoint to resume from."""
+        return max((int(path.name) for path in _steps(self._resume)), default=None)
+
+    @property
+    def _resume(self) -> Path:
+        return self.folder / "resume"
+
+    @property
+    def _best(self) -> Path:
+        return self.folder / "best"
+
+    def _state(self, checkpoint: Path, progress: dict[str, Any]) -> TrainState:
+        if progress.get("run") != self.run:
+            raise ArtefactError(
+                f"{checkpoint} is of a run with other data, model or training settings; "
+                f"give this run a folder of its own, or remove {self.folder}"
+            )
+        return state_of(progress["state"])
+
+    def _remove_after(self, step: int) -> None:
+        """Removes checkpoints of steps that will be done again: a finished folder is never written over."""
+        for checkpoint in [*_steps(self._resume), *_steps(self._best)]:
+            if int(checkpoint.name) > step:
+                shutil.rmtree(checkpoint)
+
+
+def _steps(root: Path) -> list[Path]:
+    """Returns the finished checkpoints in a folder."""
+    if not root.is_dir():
+        return []
+    return [path for path in root.iterdir() if path.name.isdecimal() and exists(path)]

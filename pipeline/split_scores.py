@@ -1,0 +1,79 @@
+"""The trainer's own scores of a split: every row once, in record order.
+
+Shapes: N rows, K labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from pipeline.metrics import auc, log_loss
+from pipeline.records import evaluation_batches, reading
+from preprocessing.dataset import Dataset
+from preprocessing.errors import CorruptError
+from preprocessing.schema import LABELS_KEY, WEIGHT_KEY
+
+__all__ = ["SplitScores", "score_records", "split_metrics", "write_scores"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitScores:
+    """Probabilities float32 [N, K], labels float32 [N, K], weights float32 [N]."""
+
+    scores: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.float32]
+    weights: npt.NDArray[np.float32]
+
+
+def score_records(
+    score: Callable[[Mapping[str, tf.Tensor]], tf.Tensor], dataset: Dataset, split: str, *, batch_size: int
+) -> SplitScores:
+    """Returns what `score`, from a batch to probabilities [B, K], says of every row.
+
+    Raises:
+        CorruptError: if the number of records is not the manifest's.
+    """
+    num_rows, num_labels, done = dataset.num_rows(split), len(dataset.schema.labels), 0
+    scores, labels = np.empty((2, num_rows, num_labels), np.float32)
+    weights = np.empty(num_rows, np.float32)
+    with reading(dataset, split):
+        for count, batch in evaluation_batches(dataset, split, batch_size=batch_size):
+            rows, kept = slice(done, done + int(count)), slice(0, int(count))
+            done = rows.stop
+            if done <= num_rows:
+                scores[rows] = score(batch).numpy()[kept]
+                labels[rows] = batch[LABELS_KEY].numpy()[kept]
+                weights[rows] = batch[WEIGHT_KEY].numpy()[kept, 0]
+    if done != num_rows:
+        raise CorruptError(
+            f"{dataset.folder}: split {split!r} has {done} records, its manifest says {num_rows}; run preprocess again"
+        )
+    return SplitScores(scores, labels, weights)
+
+
+def split_metrics(split: SplitScores, labels: tuple[str, ...]) -> dict[str, float]:
+    """Returns `auc` and `log_loss`, means over the labels; with several labels those of each too, as `auc/LABEL`."""
+    figures = {
+        f"{name}/{label}": metric(split.labels[:, index], split.scores[:, index], split.weights)
+        for name, metric in (("auc", auc), ("log_loss", log_loss))
+        for index, label in enumerate(labels)
+    }
+    means = {name: float(np.mean([figures[f"{name}/{label}"] for label in labels])) for name in ("auc", "log_loss")}
+    return means if len(labels) == 1 else means | figures
+
+
+def write_scores(path: Path, scores: npt.NDArray[np.float32]) -> None:
+    """Writes an .npy file so that a reader sees all of it or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        np.save(file, scores, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

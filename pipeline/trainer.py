@@ -1,0 +1,276 @@
+"""A training run: steps, evaluations and checkpoints, until there are no more steps or no better weights.
+
+The unit is the step. Everything that a step depends on besides the weights (rows, learning rate, dropout) follows
+from (seed, step), so a run that was killed goes on from its last checkpoint to the weights of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from models.build import build_model
+from models.config import ModelSpec
+from models.ranking_model import RankingModel
+from pipeline.epochs import num_steps
+from pipeline.label_check import check_labels, check_rows
+from pipeline.learning_rate import learning_rate_scales
+from pipeline.records import batch_spec, padded_batch_size, reading, training_batches
+from pipeline.run_folder import RunFolder
+from pipeline.split_scores import SplitScores, score_records, split_metrics, write_scores
+from pipeline.step_plan import StepPlan
+from pipeline.strategy import build_strategy
+from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent, TrainResult
+from pipeline.train_log import TrainLog
+from pipeline.train_spec import StrategySpec, TrainSpec
+from pipeline.train_state import TrainState
+from pipeline.train_step import Execute, build_execute, build_score
+from preprocessing.dataset import Dataset
+from preprocessing.errors import TrainingError
+from preprocessing.manifest import digest
+
+__all__ = ["train"]
+
+# Settings that may change between two runs of a folder without changing its weights.
+_FREE_SETTINGS = {
+    "steps_per_execution",
+    "evaluate_batch_size",
+    "checkpoint_every_steps",
+    "keep_checkpoints",
+    "tensorboard",
+}
+_SCORED_SPLITS = ("valid", "test")
+
+
+def train(
+    dataset: Dataset,
+    *,
+    model: ModelSpec,
+    train: TrainSpec,
+    strategy: StrategySpec,
+    seed: int,
+    folder: Path,
+    observe: Callable[[TrainEvent], None],
+) -> TrainResult:
+    """Trains in `folder`, or goes on there, and returns where the best weights and their scores are.
+
+    Call it in a process of its own if `strategy` splits the CPU. The split 'valid' chooses the best weights; without
+    one they are the last.
+
+    Raises:
+        ConfigError: if a device does not exist.
+        DataError: if the training split is empty, or the labels cannot be learned from (LabelError).
+        ArtefactError: if the folder is of another run, or files are damaged (CorruptError).
+        TrainingError: if a loss is not finite.
+    """
+    check_rows(dataset)
+    distribution = build_strategy(strategy)
+    check_labels(dataset, train)
+    folder.mkdir(parents=True, exist_ok=True)
+    network = build_model(dataset.schema, model, optimizers=train.optimizers, seed=seed, strategy=distribution)
+    padded_rows = padded_batch_size(train.batch_size, multiple_of=distribution.num_replicas_in_sync)
+    run = _Run(
+        dataset=dataset,
+        spec=train,
+        seed=seed,
+        model=network,
+        strategy=distribution,
+        plan=_step_plan(dataset, train),
+        checkpoints=RunFolder(folder, run=_run_digest(dataset, model, train, seed), keep=train.keep_checkpoints),
+        log=TrainLog(folder, train.tensorboard),
+        observe=observe,
+        execute=build_execute(network, distribution, batch_spec(dataset.schema, num_rows=padded_rows)),
+        score=build_score(network),
+    )
+    state = run.to_end(run.resumed())
+    result = run.result(state, folder)
+    observe(Finished(result))
+    return result
+
+
+def _step_plan(dataset: Dataset, spec: TrainSpec) -> StepPlan:
+    steps_per_epoch = num_steps(dataset.num_rows("train"), spec.batch_size)
+    return StepPlan(
+        steps_per_epoch=steps_per_epoch,
+        total_steps=min(spec.epochs * steps_per_epoch, spec.max_steps or spec.epochs * steps_per_epoch),
+        evaluate_every_epochs=spec.evaluate_every_epochs,
+        checkpoint_every_steps=spec.checkpoint_every_steps,
+        steps_per_execution=spec.steps_per_execution,
+    )
+
+
+def _run_digest(dataset: Dataset, model: ModelSpec, spec: TrainSpec, seed: int) -> str:
+    """Returns a digest of all that the weights follow from; the strategy changes no answer, so it is left out."""
+    shards = {name: [(shard.records, shard.num_rows) for shard in shards] for name, shards in dataset.splits.items()}
+    settings = spec.model_dump(mode="json", exclude=_FREE_SETTINGS)
+    return digest([dataset.schema.fingerprint(), shards, model.model_dump(mode="json"), settings, seed])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """One run and what it works with."""
+
+    dataset: Dataset
+    spec: TrainSpec
+    seed: int
+    model: RankingModel
+    strategy: tf.distribute.Strategy
+    plan: StepPlan
+    checkpoints: RunFolder
+    log: TrainLog
+    observe: Callable[[TrainEvent], None]
+    execute: Execute
+    score: Callable[[Any], tf.Tensor]
+
+    def resumed(self) -> TrainState:
+        """Returns the state to start from, its weights restored."""
+        loaded = self.checkpoints.load(self.model)
+        state = TrainState() if loaded is None else loaded.state
+        if loaded is not None:
+            self.observe(Resumed(state.step, checkpoint=loaded.checkpoint, skipped=loaded.skipped))
+        self.observe(
+            Started(
+                step=state.step,
+                total_steps=self.plan.total_steps,
+                steps_per_epoch=self.plan.steps_per_epoch,
+                num_rows=self.dataset.num_rows("train"),
+                num_replicas=self.strategy.num_replicas_in_sync,
+            )
+        )
+        return state
+
+    def to_end(self, state: TrainState) -> TrainState:
+        """Trains until the last step, or until evaluations do not get better."""
+        with reading(self.dataset, "train"):
+            while not self._is_done(state):
+                state = self._through_epoch(state)
+        self.log.close()
+        return state
+
+    def result(self, state: TrainState, folder: Path) -> TrainResult:
+        """Scores the splits by the best weights and writes the scores."""
+        checkpoint = self.checkpoints.load_best(self.model, state)
+        metrics, scores = {}, {}
+        for split in _SCORED_SPLITS:
+            if self.dataset.num_rows(split):
+                scored = self._scored(split)
+                metrics[split] = split_metrics(scored, self.dataset.schema.labels)
+                scores[split] = folder / f"scores-{split}.npy"
+                write_scores(scores[split], scored.scores)
+        return TrainResult(
+            checkpoint=checkpoint,
+            best_step=int(checkpoint.name),
+            num_steps=state.step,
+            stopped_early=state.stopped_early,
+            metrics=metrics,
+            scores=scores,
+            seconds=state.seconds,
+            rows_per_s=state.rows_per_s() or 0.0,
+        )
+
+    def _is_done(self, state: TrainState) -> bool:
+        return state.stopped_early or state.step >= self.plan.total_steps
+
+    def _through_epoch(self, state: TrainState) -> TrainState:
+        """Trains to the end of the epoch that `state` is in, or of the run."""
+        epoch, start_step = divmod(state.step, self.plan.steps_per_epoch)
+        batches = iter(
+            training_batches(
+                self.dataset,
+                "train",
+                batch_size=self.spec.batch_size,
+                multiple_of=self.strategy.num_replicas_in_sync,
+                seed=self.seed,
+                epoch=epoch,
+                shuffle_rows=self.spec.shuffle_rows,
+                start_step=start_step,
+            )
+        )
+        while state.step // self.plan.steps_per_epoch == epoch and not self._is_done(state):
+            state = self._executed(state, batches)
+            if self.plan.checkpoints_at(state.step):
+                self._check_weights(state.step)
+                state = self._evaluated(state) if self.plan.evaluates_at(state.step) else state
+                self.checkpoints.save(self.model, state)
+        return state
+
+    def _executed(self, state: TrainState, batches: Iterator[Any]) -> TrainState:
+        """Runs the steps up to the next stop."""
+        steps = np.arange(state.step, self.plan.next_stop(state.step))
+        scales = learning_rate_scales(
+            self.spec.learning_rate,
+            warmup_steps=self.spec.warmup_steps,
+            steps=steps,
+            steps_per_epoch=self.plan.steps_per_epoch,
+            total_steps=self.plan.total_steps,
+        )
+        started = time.perf_counter()
+        losses = self.execute(batches, tf.constant(state.step, tf.int64), tf.constant(scales)).numpy()
+        seconds = time.perf_counter() - started
+        self._check_losses(losses, first_step=state.step)
+        state = state.after_steps(losses.tolist(), seconds=seconds, num_rows=self._rows_of(steps))
+        self._tell_steps(state, losses, learning_rate=float(scales[-1]) * self.spec.optimizers.dense.learning_rate)
+        return state
+
+    def _rows_of(self, steps: npt.NDArray[np.int64]) -> int:
+        """Returns the rows of consecutive steps of one epoch, without padding."""
+        first = int(steps[0]) % self.plan.steps_per_epoch * self.spec.batch_size
+        return min(len(steps) * self.spec.batch_size, self.dataset.num_rows("train") - first)
+
+    def _tell_steps(self, state: TrainState, losses: npt.NDArray[np.float64], *, learning_rate: float) -> None:
+        rate = state.rows_per_s()
+        self.log.stepped(state.step, losses=losses.tolist(), learning_rate=learning_rate, rows_per_s=rate)
+        left = (self.plan.total_steps - state.step) * self.spec.batch_size
+        self.observe(
+            Stepped(
+                step=state.step,
+                total_steps=self.plan.total_steps,
+                epoch=(state.step - 1) // self.plan.steps_per_epoch,
+                loss=float(losses.mean()),
+                rows_per_s=rate,
+                eta_s=left / rate if rate else None,
+            )
+        )
+
+    def _evaluated(self, state: TrainState) -> TrainState:
+        """Scores the valid split, if there is one, and tells whether these are the best weights."""
+        has_valid = self.dataset.num_rows("valid") > 0
+        metrics = split_metrics(self._scored("valid"), self.dataset.schema.labels) if has_valid else {}
+        state = state.after_evaluation(
+            metrics, rule=self.spec.early_stopping, epoch=state.step / self.plan.steps_per_epoch
+        )
+        self.log.evaluated(state.step, metrics=metrics, weights=self.model.dense_variables)
+        self.log.history(state.evaluations)
+        if has_valid:
+            self.observe(Evaluated(state.step, metrics=metrics, is_best=state.best_step == state.step))
+        return state
+
+    def _scored(self, split: str) -> SplitScores:
+        return score_records(self.score, self.dataset, split, batch_size=self.spec.evaluate_batch_size)
+
+    def _check_losses(self, losses: npt.NDArray[np.float64], *, first_step: int) -> None:
+        """Stops at the first loss that is not finite; no checkpoint is written after it."""
+        wrong = np.flatnonzero(~np.isfinite(losses))
+        if wrong.size:
+            raise self._not_finite(f"the loss is {losses[wrong[0]]}", step=first_step + int(wrong[0]))
+
+    def _check_weights(self, step: int) -> None:
+        """Stops before weights are saved that the last step broke; its own loss cannot show that."""
+        for name, variable in self.model.dense_variables.items():
+            if not np.isfinite(variable.numpy()).all():
+                raise self._not_finite(f"the weights {name!r} are not finite after it", step=step - 1)
+
+    def _not_finite(self, found: str, *, step: int) -> TrainingError:
+        kept = self.checkpoints.newest_step()
+        return TrainingError(
+            f"step {step} (epoch {step // self.plan.steps_per_epoch}): {found}; "
+            + ("no checkpoint was written yet" if kept is None else f"the checkpoint after {kept} steps is kept")
+            + "; lower train.optimizers' learning rates, add train.warmup_steps, or look for extreme dense inputs"
+        )
