@@ -1,0 +1,54 @@
+"""Dense layers. Letters: `B` batch, `U` width of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from models.batch_norm import BatchNorm
+from models.config import ModelSpec
+from models.dropout import dropout
+from models.mode import Mode
+from models.weights import WeightMaker
+
+__all__ = ["MLP", "Dense"]
+
+
+class Dense:
+    """x W + b."""
+
+    def __init__(self, make: WeightMaker, name: str, *, fan_in: int, fan_out: int) -> None:
+        self._kernel = make.glorot(f"{name}/kernel", fan_in=fan_in, fan_out=fan_out)
+        self._bias = make.constant(f"{name}/bias", (fan_out,))
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns [B, fan_out] in the dtype of `x` [B, fan_in]."""
+        return tf.nn.bias_add(tf.matmul(x, tf.cast(self._kernel, x.dtype)), tf.cast(self._bias, x.dtype))
+
+
+class MLP:
+    """Hidden layers of dense, batch norm if asked, ReLU and dropout."""
+
+    def __init__(self, make: WeightMaker, spec: ModelSpec, *, fan_in: int) -> None:
+        self._rate = spec.dropout
+        self._seed = make.seed
+        widths: Sequence[int] = (fan_in, *spec.hidden_units)
+        self._layers = [
+            Dense(make, f"mlp/{i}", fan_in=widths[i], fan_out=widths[i + 1]) for i in range(len(spec.hidden_units))
+        ]
+        self._norms = [
+            BatchNorm(make, f"mlp/{i}/norm", width=width) if spec.batch_norm else None
+            for i, width in enumerate(spec.hidden_units)
+        ]
+        self.width = widths[-1]
+
+    def __call__(self, x: tf.Tensor, mode: Mode) -> tf.Tensor:
+        """Returns [B, U of the last layer] in the dtype of `x`; the layers compute in `mode.compute_dtype`."""
+        hidden = tf.cast(x, mode.compute_dtype)
+        for i, (layer, norm) in enumerate(zip(self._layers, self._norms, strict=True)):
+            hidden = layer(hidden)
+            hidden = tf.nn.relu(hidden if norm is None else norm(hidden, mode))
+            if self._rate and mode.training is not None:
+                hidden = dropout(hidden, rate=self._rate, seed=self._seed, layer=str(i), training=mode.training)
+        return tf.cast(hidden, x.dtype)

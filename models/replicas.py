@@ -1,0 +1,91 @@
+"""The replicas that train one model, and what they say to each other: sums and gathered rows.
+
+Without a strategy there is one replica and nothing to say. `R` is the number of replicas in sync.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import tensorflow as tf
+
+from preprocessing.errors import TrainingError
+
+__all__ = ["Replicas"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Replicas:
+    """The replicas of a strategy as one process sees them."""
+
+    strategy: tf.distribute.Strategy | None = None
+
+    @property
+    def count(self) -> int:
+        """R, over all workers."""
+        return 1 if self.strategy is None else int(self.strategy.num_replicas_in_sync)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices of this process's replicas; empty without a strategy."""
+        return () if self.strategy is None else tuple(self.strategy.extended.worker_devices)
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
+        """Variables made within are kept equal on all replicas by their updates."""
+        if self.strategy is None:
+            yield
+            return
+        with self.strategy.scope():
+            yield
+
+    def _inside(self) -> bool:
+        return self.strategy is not None and not tf.distribute.in_cross_replica_context()
+
+    def index(self) -> tf.Tensor | int:
+        """Returns the number of this replica among all, 0 to R - 1."""
+        if not self._inside() or self.count == 1:
+            return 0
+        return tf.distribute.get_replica_context().replica_id_in_sync_group
+
+    def local_index(self) -> int:
+        """Returns the number of this replica among those of its process; 0 outside of any replica.
+
+        The id is a constant wherever a process has several replicas, and a tensor of unknown value only where it
+        has one.
+        """
+        if len(self.devices) <= 1:
+            return 0
+        replica_id = tf.get_static_value(tf.convert_to_tensor(self.index()))
+        return 0 if replica_id is None else int(replica_id) % len(self.devices)
+
+    def component(self, variable: tf.Variable) -> tf.Variable:
+        """Returns this replica's own copy of a variable that was made in `scope`."""
+        if self.strategy is None:
+            return variable
+        return self.strategy.experimental_local_results(variable)[self.local_index()]
+
+    def _context(self) -> tf.distribute.ReplicaContext:
+        if not self._inside() or (len(self.devices) > 1 and tf.distribute.get_strategy() is not self.strategy):
+            raise TrainingError(f"a training step on {self.count} replicas must run inside strategy.run")
+        return tf.distribute.get_replica_context()
+
+    def _placed(self, value: tf.Tensor) -> tf.Tensor:
+        # Multi-worker collectives find no destination for a tensor without a device.
+        with tf.device(self.devices[self.local_index()]):
+            return tf.identity(value)
+
+    def all_sum(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns each tensor summed over the replicas, the same on all of them; differentiable."""
+        if self.count == 1:
+            return list(values)
+        placed = [self._placed(value) for value in values]
+        return list(self._context().all_reduce(tf.distribute.ReduceOp.SUM, placed))
+
+    def all_rows(self, value: tf.Tensor) -> tf.Tensor:
+        """Returns [n, ...] of all replicas, one below the other in replica order: [R n, ...]."""
+        if self.count == 1:
+            return value
+        return self._context().all_gather(self._placed(value), axis=0)
