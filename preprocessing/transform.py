@@ -1,0 +1,131 @@
+"""The transform as one TensorFlow graph: raw columns to model inputs, saved beside the data and inside the model.
+
+    folder/saved_model.pb, assets/, ...   the graph and its vocabularies
+    folder/transform.json                 the same in canonical text: equal for equal transforms
+
+`B` batch, `F` id fields, `D` dense inputs, `L` list length, `N` any number of values.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from preprocessing.encode import encode_columns, feature_function
+from preprocessing.errors import ArtefactError
+from preprocessing.feature_graphs import FeatureGraph, feature_graph
+from preprocessing.manifest import write_json
+from preprocessing.raw_values import raw_tensors
+from preprocessing.schema import DENSE_KEY, IDS_KEY, LIST_PREFIX, RawColumn
+from preprocessing.spec import FeatureSpec, MultivaluedFeature, NumericFeature, columns_of
+from preprocessing.transform_plan import FeaturePlan, TransformPlan, check_tables, plan_transform
+from preprocessing.vocabulary import first_token_id
+from preprocessing.vocabulary_table import id_table, write_asset
+
+__all__ = [
+    "TRANSFORM_FILE",
+    "Transform",
+    "TransformPlan",
+    "check_tables",
+    "encode_columns",
+    "load_transform",
+    "plan_transform",
+    "raw_tensors",
+    "save_transform",
+]
+
+TRANSFORM_FILE = "transform.json"
+
+_DTYPES = {"string": tf.string, "int64": tf.int64, "float32": tf.float32}
+
+
+class Transform(tf.Module):
+    """Raw columns of a batch to model inputs; and each feature alone, for use on distinct values.
+
+    `transform(raw)` takes every raw column of the schema, string, int64 or float32, [B] or [B, L], and returns
+    `ids` int64 [B, F], `dense` float32 [B, D] and `list/NAME` int64 [B, L]; a key of length 0 is left out.
+    `apply_I` is feature I alone, on columns of shape [N] (see `encode.feature_function`).
+    """
+
+    def __init__(self, plan: TransformPlan, *, asset_folder: Path) -> None:
+        """Writes the vocabularies to `asset_folder`, which must stay until the module is saved or dropped."""
+        super().__init__()
+        self.tables = {
+            name: id_table(write_asset(words, asset_folder, table=name), first_id=first_token_id(words.num_oov))
+            for name, words in plan.vocabularies.items()
+        }
+        graphs = [feature_graph(one, tables=self.tables, time_zone=plan.time_zone) for one in plan.features]
+        raw = {column.name: column for column in plan.schema.raw_columns}
+        for index, (one, graph) in enumerate(zip(plan.features, graphs, strict=True)):
+            setattr(self, feature_function(index), _traced(graph, one.feature, raw))
+        self._apply = _all_features(plan.features, graphs)
+        # Traced for any batch size: calls find this trace, and it is what is saved.
+        self.__call__.get_concrete_function({name: _spec(column) for name, column in raw.items()})
+
+    @tf.function
+    def __call__(self, raw: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns the model inputs of a batch."""
+        return self._apply(raw)
+
+
+def _spec(column: RawColumn) -> tf.TensorSpec:
+    shape = [None] if column.length is None else [None, column.length]
+    return tf.TensorSpec(shape, _DTYPES[column.dtype])
+
+
+def _traced(
+    graph: FeatureGraph, feature: FeatureSpec, raw: Mapping[str, RawColumn]
+) -> tf.types.experimental.GenericFunction:
+    """Returns the function of one feature, traced for flat columns."""
+    return tf.function(
+        graph, input_signature=[tf.TensorSpec([None], _DTYPES[raw[name].dtype]) for name in columns_of(feature)]
+    )
+
+
+def _all_features(
+    plans: tuple[FeaturePlan, ...], graphs: list[FeatureGraph]
+) -> Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]:
+    def apply(raw: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        ids, dense, outputs = [], [], {}
+        for plan, graph in zip(plans, graphs, strict=True):
+            feature = plan.feature
+            columns = [raw[name] for name in columns_of(feature)]
+            if isinstance(feature, MultivaluedFeature):
+                outputs[LIST_PREFIX + feature.name] = graph(columns[0][:, : feature.max_length])
+            elif isinstance(feature, NumericFeature) and feature.buckets is None:
+                dense.append(graph(columns[0]))
+            else:
+                ids.append(graph(*columns))
+        if ids:
+            outputs[IDS_KEY] = tf.stack(ids, axis=1)
+        if dense:
+            outputs[DENSE_KEY] = tf.concat(dense, axis=1)
+        return outputs
+
+    return apply
+
+
+def save_transform(plan: TransformPlan, folder: Path) -> None:
+    """Writes the transform as a SavedModel, and as canonical text."""
+    with tempfile.TemporaryDirectory() as assets:
+        transform = Transform(plan, asset_folder=Path(assets))
+        tf.saved_model.save(transform, str(folder))
+    write_json(folder / TRANSFORM_FILE, plan.canonical())
+
+
+def load_transform(folder: Path) -> Any:
+    """Returns the saved transform: it is called, and its features are applied, as a `Transform`.
+
+    Raises:
+        ArtefactError: if there is none.
+    """
+    if not (folder / TRANSFORM_FILE).is_file():
+        raise ArtefactError(f"{folder} holds no transform ({TRANSFORM_FILE} is absent); run preprocess again")
+    try:
+        return tf.saved_model.load(str(folder))
+    except (OSError, tf.errors.OpError) as error:
+        raise ArtefactError(f"the transform in {folder} cannot be loaded: {error}; run preprocess again") from error
