@@ -54,7 +54,7 @@ def from_proto(proto: tensor_pb2.TensorProto, *, name: str = "") -> NDArray[Any]
         if proto.tensor_content and dtype != np.object_:
             return np.frombuffer(proto.tensor_content, dtype).reshape(shape)
         return _fill(getattr(proto, field), dtype, count).reshape(shape)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise StatusError(Code.INVALID_ARGUMENT, f"tensor parsing error: {name}") from error
 
 

@@ -1,0 +1,83 @@
+"""Tiny SavedModels that the serving tests share, made once a session."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# Before any test module imports TensorFlow by itself: this selects Keras 2.
+import serving  # noqa: F401
+
+
+def _save(module, function, path: Path) -> Path:
+    import tensorflow as tf
+
+    tf.saved_model.save(module, str(path), signatures=function)
+    return path
+
+
+@pytest.fixture(scope="session")
+def half_plus(tmp_path_factory) -> Callable[[int], Path]:
+    """Returns a function k -> SavedModel whose only signature is y = x / 2 + k, x float [None]."""
+    import tensorflow as tf
+
+    root = tmp_path_factory.mktemp("half_plus")
+    made: dict[int, Path] = {}
+
+    def make(k: int) -> Path:
+        if k not in made:
+            module = tf.Module()
+            module.k = tf.Variable(float(k))
+            module.f = tf.function(lambda x: {"y": x / 2.0 + module.k})
+            made[k] = _save(
+                module, module.f.get_concrete_function(tf.TensorSpec([None], tf.float32, name="x")), root / str(k)
+            )
+        return made[k]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def mixed_model(tmp_path_factory) -> Path:
+    """Returns a SavedModel with inputs of several dtypes, a vocabulary and a list column.
+
+    score[i] = price[i] + vocabulary(user[i]) + count[i] + number of tags of row i that are not the missing marker,
+    where vocabulary is a -> 100, b -> 200, others -> 0; echo[i] = user[i]; user_bytes[i] = user[i].
+    """
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.table = tf.lookup.StaticHashTable(
+        tf.lookup.KeyValueTensorInitializer([b"a", b"b"], tf.constant([100, 200], tf.int64)), 0
+    )
+
+    def score(user, count, price, tags):
+        present = tf.reduce_sum(tf.cast(tf.not_equal(tags, b"\x00"), tf.float32), axis=1)
+        known = tf.cast(module.table.lookup(user) + count, tf.float32)
+        return {"score": price + known + present, "echo": tf.identity(user), "user_bytes": tf.identity(user)}
+
+    module.f = tf.function(
+        score,
+        input_signature=[
+            tf.TensorSpec([None], tf.string, name="user"),
+            tf.TensorSpec([None], tf.int64, name="count"),
+            tf.TensorSpec([None], tf.float32, name="price"),
+            tf.TensorSpec([None, 3], tf.string, name="tags"),
+        ],
+    )
+    return _save(module, module.f, tmp_path_factory.mktemp("mixed") / "export")
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """Returns a function that gives a loopback port nobody listens on."""
+
+    def choose() -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return int(probe.getsockname()[1])
+
+    return choose
