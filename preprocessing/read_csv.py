@@ -220,6 +220,7 @@ def _parse_fast(records: _Records, num_columns: int, *, delimiter: str) -> tuple
         return "skip"
 
     names = [str(index) for index in range(num_columns)]
+    handler = note if _is_utf8(records.data) else None  # Arrow hands over text, and complains loudly where it is none
     try:
         table = arrow_csv.read_csv(
             pa.BufferReader(records.data),
@@ -227,17 +228,24 @@ def _parse_fast(records: _Records, num_columns: int, *, delimiter: str) -> tuple
                 use_threads=False, block_size=len(records.data) + 64, column_names=names
             ),
             parse_options=arrow_csv.ParseOptions(
-                delimiter=delimiter, newlines_in_values=records.multiline, invalid_row_handler=note
+                delimiter=delimiter, newlines_in_values=records.multiline, invalid_row_handler=handler
             ),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.binary()), null_values=[], strings_can_be_null=False
             ),
         )
-    except pa.ArrowInvalid:  # among others: the text of a ragged row is not UTF-8
+    except pa.ArrowInvalid:
         return None
     if table.num_rows + len(ragged) != len(records.lengths):
         return None
     return [_one_chunk(column) for column in table.columns], ragged
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -11,6 +11,8 @@ from preprocessing import columnar
 from preprocessing.columnar import duplicate_free, find, hash_rows, partition_slices
 from preprocessing.errors import DataError
 
+LIMITS = settings(deadline=None, max_examples=60)  # machines under test are busy
+
 TEXT = st.sampled_from([None, b"", b"a", b"b", b"\xff", b"a\x00"])
 NUMBER = st.sampled_from([None, 0, 1, -(2**63), 2**63 - 1])
 LIST = st.one_of(st.none(), st.lists(st.sampled_from([None, 1, 2]), max_size=2))
@@ -33,20 +35,22 @@ def slow_duplicate_free(rows: list[Any], key: list[int], order: list[int]) -> li
     return sorted(index for _, index in best.values())
 
 
+@LIMITS
 @given(ROWS)
 def test_whole_row_duplicates_leave_the_first(rows: list[Any]) -> None:
     result = duplicate_free(make_table(rows), key=None, order=())
     assert result.tolist() == slow_duplicate_free(rows, [0, 1, 2, 3], [])
 
 
+@LIMITS
 @given(ROWS)
 def test_duplicates_by_key_leave_the_first_by_order(rows: list[Any]) -> None:
     result = duplicate_free(make_table(rows), key=["b", "a"], order=("t",))
     assert result.tolist() == slow_duplicate_free(rows, [1, 0], [3])
 
 
+@LIMITS
 @given(ROWS)
-@settings(max_examples=50)
 def test_a_hash_collision_drops_no_row(rows: list[Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columnar, "hash_rows", lambda table, _: np.zeros(table.num_rows, np.uint64))
@@ -64,6 +68,7 @@ def test_not_a_number_and_negative_zero_are_duplicates_of_their_like() -> None:
     assert duplicate_free(table, key=None, order=()).tolist() == [0, 2, 4]
 
 
+@LIMITS
 @given(st.lists(st.tuples(TEXT, NUMBER), max_size=30), st.lists(st.tuples(TEXT, NUMBER), max_size=30))
 def test_find_gives_the_last_equal_row(keys: list[Any], rows: list[Any]) -> None:
     schema = pa.schema([("a", pa.binary()), ("b", pa.int64())])
@@ -93,6 +98,7 @@ def test_row_hash_depends_on_columns_and_their_order_only() -> None:
     assert hash_rows(table.drop_columns("c").to_batches()[0], ["a", "b"]).tolist() == forward.tolist()
 
 
+@LIMITS
 @given(st.lists(st.integers(0, 5), max_size=40))
 def test_partition_slices_keep_the_order_within_a_partition(ids: list[int]) -> None:
     order, offsets = partition_slices(np.array(ids, np.int64))

@@ -1,10 +1,12 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.hashing import combine, hash_column, mix
+
+LIMITS = settings(deadline=None, max_examples=60)  # machines under test are busy
 
 HOSTILE = st.one_of(
     st.none(),
@@ -13,6 +15,7 @@ HOSTILE = st.one_of(
 )
 
 
+@LIMITS
 @given(st.lists(HOSTILE, max_size=40), st.data())
 def test_equal_bytes_hash_equal_and_others_differ(values: list[bytes | None], data: st.DataObject) -> None:
     array = pa.array(values, pa.binary())
@@ -28,6 +31,7 @@ def test_equal_bytes_hash_equal_and_others_differ(values: list[bytes | None], da
     assert hash_column(pa.chunked_array([array[:start], array[start:]], pa.binary())).tolist() == hashes
 
 
+@LIMITS
 @given(st.lists(st.one_of(st.none(), st.lists(st.one_of(st.none(), st.binary(max_size=3)), max_size=4)), max_size=20))
 def test_lists_hash_by_their_elements(values: list[list[bytes | None] | None]) -> None:
     array = pa.array(values, pa.list_(pa.binary()))

@@ -2,11 +2,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.errors import DataError
 from preprocessing.labels import compare, join_actions
+
+LIMITS = settings(deadline=None, max_examples=60)  # machines under test are busy
 
 KEY = st.sampled_from([None, b"u", b"v", b""])
 ITEM = st.sampled_from([None, 1, 2])
@@ -20,6 +22,7 @@ def make_log(rows: list[Any], clock: str) -> pa.Table:
     return pa.table({name: pa.array(column, kind) for (name, kind), column in zip(kinds.items(), columns, strict=True)})
 
 
+@LIMITS
 @given(ROWS, ROWS, st.sampled_from([1, 5, 1000]))
 def test_an_action_within_the_window_makes_a_positive(impressions: list[Any], actions: list[Any], window: int) -> None:
     labels = join_actions(
@@ -44,6 +47,7 @@ def test_an_action_within_the_window_makes_a_positive(impressions: list[Any], ac
     assert labels.dtype == "float32"
 
 
+@LIMITS
 @given(ROWS, ROWS)
 def test_without_clocks_the_key_decides(impressions: list[Any], actions: list[Any]) -> None:
     labels = join_actions(
