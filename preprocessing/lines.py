@@ -15,6 +15,7 @@ from preprocessing.errors import SourceError
 __all__ = ["BOM", "Lines", "find_lines", "read_chunks", "texts"]
 
 BOM = b"\xef\xbb\xbf"
+_LINE_ENDS = np.array([10, 13], np.uint8)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -28,11 +29,10 @@ class Lines:
 
     def blank(self) -> npt.NDArray[np.bool_]:
         """Returns bool [lines]: whether a line holds nothing but its line end."""
-        lengths = self.ends - self.starts
-        short = lengths <= 2
-        for index in np.flatnonzero(short):
-            short[index] = not self.data[self.starts[index] : self.ends[index]].strip(b"\r\n")
-        return short
+        content = np.frombuffer(self.data, np.uint8)
+        first, last = content[self.starts], content[self.ends - 1]
+        short = self.ends - self.starts <= 2
+        return short & np.isin(first, _LINE_ENDS) & np.isin(last, _LINE_ENDS)
 
 
 def read_chunks(file: IO[bytes], path: str, *, block_bytes: int) -> Iterator[bytes]:

@@ -47,6 +47,10 @@ def read_jsonl(file: IO[bytes], path: str, spec: SourceSpec, *, block_bytes: int
             continue
         unseen -= {name for name in unseen if any(form in data for form in _quoted(name))}
         known.update(_keys(raw) if unseen else {})
+        broken = _broken(raw)
+        if broken.any():  # kept from Arrow, which refuses a chunk for one of them
+            yield _read_slowly(raw.filter(pa.array(broken)), positions[broken], columns, path=path)
+            raw, positions = raw.filter(pa.array(~broken)), positions[~broken]
         batch = _read_fast(raw, _guess_types(raw, columns)) if refused < _GIVE_UP_AFTER else None
         refused = 0 if batch is not None else refused + 1
         if batch is not None:
@@ -64,6 +68,17 @@ def _texts(lines: Lines, *, first_line: int) -> tuple[pa.Array, _Positions]:
     sizes = (lines.ends - lines.starts)[keep]
     data = lines.data if keep.all() else b"".join(lines.data[lines.starts[i] : lines.ends[i]] for i in rows)
     return texts(data, sizes), rows.astype(np.int64) + first_line
+
+
+def _broken(raw: pa.Array) -> npt.NDArray[np.bool_]:
+    """Returns which lines do not begin and end like an object; none where that is most of them."""
+    offsets = np.frombuffer(raw.buffers()[1], np.int32)[: len(raw) + 1]
+    content = np.frombuffer(raw.buffers()[2], np.uint8)
+    first, last = content[offsets[:-1]], offsets[1:] - 1
+    for line_end in b"\n\r":
+        last = np.where((content[last] == line_end) & (last > offsets[:-1]), last - 1, last)
+    broken: npt.NDArray[np.bool_] = (first != ord("{")) | (content[last] != ord("}"))
+    return broken if 2 * broken.sum() < len(broken) else np.zeros_like(broken)
 
 
 def _quoted(name: str) -> tuple[bytes, bytes]:

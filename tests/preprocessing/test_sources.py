@@ -221,6 +221,13 @@ class TestJsonl:
         ]
         assert positions_of(blocks) == [1, 5]
 
+    def test_broken_lines_do_not_slow_down_the_others(self, tmp_path: Path) -> None:
+        good = [f'{{"s": "{i}", "i": {i}, "f": 0.5, "l": []}}\r\n'.encode() for i in range(8)]
+        blocks = read(write(tmp_path / "x.jsonl", b"".join([*good[:4], b'{"s": "y", "i"\r\n', *good[4:]])), JSON_SPEC)
+        assert sorted(row["i"] for row in rows_of(blocks)) == list(range(8))  # numbers: Arrow has read them
+        assert sorted(positions_of(blocks)) == [1, 2, 3, 4, 6, 7, 8, 9]
+        assert rejects_of(blocks) == [(5, "malformed_json", b'{"s": "y", "i"')]
+
     def test_numbers_are_kept_to_the_last_digit_in_mixed_columns(self, tmp_path: Path) -> None:
         values = ["9223372036854775808", '"a"', "0.10000000000000000001", "true", "NaN", '{"k": [1.50]}', '"\\ud800"']
         lines = "".join(f'{{"s": {value}, "i": 1, "f": 1, "l": "q"}}\n' for value in values)
