@@ -122,5 +122,7 @@ def _aligned(
     padded = np.concatenate([np.zeros(width, np.uint8), content])
     windows = np.lib.stride_tricks.sliding_window_view(padded, width)
     rows = windows[ends]  # starts at ends - width of content
-    rows *= np.arange(width) >= width - sizes[:, None]
+    margin = width - int(sizes.min())
+    foreign = (width - sizes).astype(np.int32)
+    rows[:, :margin] *= np.arange(margin, dtype=np.int32) >= foreign[:, None]
     return rows

@@ -11,11 +11,14 @@ same in all messages has one row, and a mask of None means that all are there. `
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from preprocessing.string_tensor import varint
 
@@ -66,7 +69,8 @@ def _led_by_size(tag: bytes, parts: list[Part], sizes: Sizes) -> tuple[list[Part
         head = tag + varint(int(sizes[0]))
         return [_constant(head), *parts], sizes + len(head)
     content, mask = _varints(sizes.astype(np.uint64))
-    return [_constant(tag), (content, mask), *parts], sizes + len(tag) + np.count_nonzero(mask, axis=1)
+    size_part = (content, None if mask.all() else mask)
+    return [_constant(tag), size_part, *parts], sizes + len(tag) + _row_sums(mask)
 
 
 def _entry(key: str, list_tag: bytes, values: Part, sizes: Sizes) -> Entry:
@@ -89,9 +93,16 @@ def float_entry(key: str, values: npt.NDArray[np.float32]) -> Entry:
 def int64_entry(key: str, values: npt.NDArray[np.int64]) -> Entry:
     """Returns the entry of an Int64List key; values int64 [N, F], negative ones as 10 bytes."""
     content, mask = _varints(np.ascontiguousarray(values).view(np.uint64))
-    flat_mask = mask.reshape(len(values), -1)
-    sizes = np.count_nonzero(flat_mask, axis=1).astype(np.int64)
-    return _entry(key, _FIELD_3, (content.reshape(len(values), -1), flat_mask), sizes)
+    mask = mask.reshape(len(values), -1)
+    return _entry(key, _FIELD_3, (content.reshape(len(values), -1), mask), _row_sums(mask))
+
+
+def _row_sums(mask: Mask) -> Sizes:
+    """Returns [N] the number of bytes that are there; `count_nonzero(axis=1)` takes eight times as long."""
+    num_rows, width = mask.shape
+    dtype = np.uint8 if width < 256 else np.int64
+    starts = np.arange(0, num_rows * width, width)
+    return np.add.reduceat(mask.view(np.uint8).ravel(), starts, dtype=dtype).astype(np.int64)
 
 
 def example_parts(floats: Mapping[str, npt.NDArray[np.float32]], ints: Mapping[str, npt.NDArray[np.int64]]) -> Entry:
@@ -104,16 +115,49 @@ def example_parts(floats: Mapping[str, npt.NDArray[np.float32]], ints: Mapping[s
 
 
 def assemble(message: Entry, *, head: int, tail: int) -> Bytes:
-    """Returns all messages one after another, each with `head` zero bytes before and `tail` behind it."""
+    """Returns all messages one after another, each with `head` zero bytes before and `tail` behind it.
+
+    What comes before the first part of varying size is copied as it is, the rest is picked by its mask: picking
+    costs ten times as much a byte as copying.
+    """
     num_rows = len(message.sizes)
-    width = head + sum(content.shape[1] for content, _ in message.parts) + tail
-    matrix = np.zeros((num_rows, width), np.uint8)
-    present = np.ones((num_rows, width), np.bool_)
-    start = head
-    for content, mask in message.parts:
+    before = list(itertools.takewhile(lambda part: part[1] is None, message.parts))
+    fixed = _side_by_side([_constant(bytes(head)), *before], num_rows)
+    varying = _picked([*message.parts[len(before) :], _constant(bytes(tail))], num_rows)
+    varying_sizes = message.sizes + head + tail - fixed.shape[1]
+    joined = pc.binary_join_element_wise(
+        _binary(fixed.ravel(), np.full(num_rows, fixed.shape[1])),
+        _binary(varying, varying_sizes),
+        pa.scalar(b"", pa.large_binary()),
+    )
+    return np.frombuffer(joined.buffers()[2], np.uint8).copy()
+
+
+def _side_by_side(parts: list[Part], num_rows: int) -> Bytes:
+    """Returns the bytes [N, W] of parts, whether they are there or not."""
+    matrix = np.empty((num_rows, sum(content.shape[1] for content, _ in parts)), np.uint8)
+    start = 0
+    for content, _ in parts:
         end = start + content.shape[1]
         matrix[:, start:end] = content
+        start = end
+    return matrix
+
+
+def _picked(parts: list[Part], num_rows: int) -> Bytes:
+    """Returns the bytes that are there, row after row."""
+    matrix = _side_by_side(parts, num_rows)
+    present = np.ones(matrix.shape, np.bool_)
+    start = 0
+    for content, mask in parts:
+        end = start + content.shape[1]
         if mask is not None:
             present[:, start:end] = mask
         start = end
     return np.compress(present.ravel(), matrix.ravel())  # three times as fast as matrix[present]
+
+
+def _binary(content: Bytes, sizes: Sizes) -> pa.Array:
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(sizes), buffers)
