@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,6 +15,7 @@ import typer
 from rich.console import Console
 
 from pipeline.config import Config, load_config
+from pipeline.quiet import import_tensorflow, quiet_libraries
 from preprocessing.errors import ConfigError, RankmillError
 
 __all__ = ["app", "main"]
@@ -42,7 +41,7 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Runs the command line; errors made on purpose become one clear text and an exit code."""
-    _quiet_libraries()
+    quiet_libraries()
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         app(standalone_mode=False)
@@ -69,16 +68,6 @@ def main() -> None:
 def _print_error(console: Console, error: Exception) -> None:
     console.print("[bold red]error:[/] ", end="")
     console.print(str(error), markup=False)
-
-
-def _quiet_libraries() -> None:
-    """The libraries' own chatter hides what the user asked for; RANKMILL_VERBOSE=1 brings it back."""
-    if os.environ.get("RANKMILL_VERBOSE") == "1":
-        return
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    for name in ("tensorflow", "absl", "apache_beam", "root"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @app.command()
@@ -132,6 +121,7 @@ def run(config: ConfigPath, set_: Overrides = None) -> None:
     from pipeline.display import Display
 
     loaded = load_config(config, set_ or ())
+    import_tensorflow()
     display = Display()
     folder = line.run(loaded, display=display)
     display.console.print(str(folder), soft_wrap=True)
@@ -141,8 +131,10 @@ def _one(config: Path, overrides: list[str] | None, *names: str) -> None:
     from pipeline import line
     from pipeline.display import Display
 
+    loaded = load_config(config, overrides or ())
+    import_tensorflow()
     display = Display()
-    made = line.run_stages(load_config(config, overrides or ()), names, display=display)
+    made = line.run_stages(loaded, names, display=display)
     display.console.print(str(made[names[-1]].folder), soft_wrap=True)
 
 
@@ -195,9 +187,11 @@ def publish(config: ConfigPath, set_: Overrides = None) -> None:
 @app.command()
 def serve(config: ConfigPath, set_: Overrides = None) -> None:
     """Serve the newest version of the store until interrupted."""
+    loaded = load_config(config, set_ or ())
+    import_tensorflow()
     from pipeline.serve import serve_forever
 
-    serve_forever(load_config(config, set_ or ()))
+    serve_forever(loaded)
 
 
 @app.command()
@@ -211,9 +205,10 @@ def predict(
     set_: Overrides = None,
 ) -> None:
     """Send rows to the model server and print their scores, a JSON object a row."""
+    loaded = load_config(config, set_ or ())
+    import_tensorflow()
     from pipeline.serve import predict_rows
 
-    loaded = load_config(config, set_ or ())
     for scores in predict_rows(loaded, rows=rows, sample=sample, api=api, wait_s=wait_s):
         print(json.dumps(scores))  # noqa: T201
 

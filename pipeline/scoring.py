@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from preprocessing.dataset import Dataset
 from preprocessing.errors import ArtefactError
+from preprocessing.raw_values import raw_tensors
 from preprocessing.schema import LABEL_PREFIX, WEIGHT_COLUMN
-from preprocessing.transform import raw_tensors
 from serving.export import DEFAULT_SIGNATURE
 from serving.server.servable import Servable
 

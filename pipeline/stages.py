@@ -160,7 +160,8 @@ def _make_dataset(config: Config, inputs: Inputs, needs: Needs, folder: Path, di
     with display.bar("dataset", total=rows["train"] + sum(rows.values())) as bar:
         splits = build_dataset(
             needs["examples"].folder,
-            config.features,
+            shards,
+            features=config.features,
             labels=[label.name for label in config.data.labels],
             time_zone=config.data.time_zone,
             folder=folder,
@@ -196,7 +197,7 @@ def _make_export(config: Config, inputs: Inputs, needs: Needs, folder: Path, _: 
     dataset = _dataset_of(config, inputs)
     export_model(
         dataset,
-        needs["train"].folder / BEST,
+        needs["train"].folder / BEST / str(needs["train"].content["best_step"]),
         model=config.model,
         optimizers=config.train.optimizers,
         folder=folder / SAVED_MODEL,

@@ -59,7 +59,8 @@ def open_dataset(folder: Path) -> Dataset:
     try:
         schema = DatasetSchema.model_validate_json((folder / SCHEMA_FILE).read_bytes())
         splits = {
-            name: tuple(Shard.model_validate(shard) for shard in shards) for name, shards in manifest["splits"].items()
+            name: tuple(Shard.model_validate(shard) for shard in shards)
+            for name, shards in manifest["content"]["splits"].items()
         }
     except (OSError, KeyError, ValidationError) as error:
         raise ArtefactError(f"{folder} is not a dataset of this version: {error}; run preprocess again") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,14 @@ import pyarrow.parquet as pq
 
 from preprocessing import analysis
 from preprocessing.dataset import SCHEMA_FILE, TRANSFORM_FOLDER, Shard
+from preprocessing.encode import encode_columns
 from preprocessing.examples import write_records
-from preprocessing.manifest import read_manifest, write_json
+from preprocessing.manifest import write_json
 from preprocessing.runner import follow_progress, plain_errors, report_rows
 from preprocessing.schema import LABEL_PREFIX, WEIGHT_COLUMN, DatasetSchema
 from preprocessing.spec import FeatureSpec, columns_of
-from preprocessing.transform import encode_columns, load_transform, plan_transform, save_transform
+from preprocessing.transform import load_transform, save_transform
+from preprocessing.transform_plan import plan_transform
 
 __all__ = ["build_dataset"]
 
@@ -33,8 +35,9 @@ _LOADING = threading.Lock()
 
 def build_dataset(
     examples: Path,
-    features: Sequence[FeatureSpec],
+    shards: Mapping[str, Sequence[tuple[str, str, int]]],
     *,
+    features: Sequence[FeatureSpec],
     labels: Sequence[str],
     time_zone: str,
     folder: Path,
@@ -46,6 +49,7 @@ def build_dataset(
 
     Args:
         examples: the finished artefact of `examples_job`.
+        shards: of each split, (day, file relative to `examples`, rows).
         features: the features section of the config.
         labels: names of the labels, in order.
         time_zone: zone of hours and days of the week.
@@ -54,7 +58,6 @@ def build_dataset(
         pipeline: makes a Beam pipeline.
         observe: told the number of rows analysed and encoded so far.
     """
-    shards = read_manifest(examples)["shards"]
     needed = sorted({column for feature in features for column in columns_of(feature)})
     columns = [*needed, *(LABEL_PREFIX + label for label in labels), WEIGHT_COLUMN]
     progress = folder / "scratch" / "progress"
@@ -99,7 +102,7 @@ def _analyse(path: str, *, features: Sequence[FeatureSpec], columns: Sequence[st
     state = analysis.analyse(table, features)
     target = Path(folder) / f"{Path(path).name}.state"
     temporary = target.with_name(f".{uuid.uuid4().hex}")
-    temporary.write_bytes(state.to_bytes())
+    temporary.write_bytes(analysis.to_bytes(state))
     temporary.replace(target)
     report_rows(progress, table.num_rows)
 
@@ -109,7 +112,7 @@ def _plan(
 ) -> DatasetSchema:
     """Merges the states in the order of their names, and writes all that the transform is made of."""
     files = sorted(path for path in states.iterdir() if path.suffix == ".state")
-    state = analysis.merge([analysis.State.from_bytes(path.read_bytes()) for path in files])
+    state = analysis.merge([analysis.from_bytes(path.read_bytes()) for path in files])
     file_schema: pa.Schema = pq.read_schema(sample)
     raw_types = {column: file_schema.field(column).type for feature in features for column in columns_of(feature)}
     plan = plan_transform(features, state, time_zone=time_zone, labels=labels, raw_types=raw_types)

@@ -124,6 +124,7 @@ def pad_lists(
     values: npt.NDArray[_Value], lengths: npt.NDArray[np.int64], *, length: int, padding: bytes | float
 ) -> npt.NDArray[_Value]:
     """Returns [N, L]: row i holds the next `lengths[i]` of `values`, then `padding`."""
-    padded = np.full((len(lengths), length), padding, dtype=values.dtype)
+    padded = np.empty((len(lengths), length), dtype=values.dtype)
+    padded.fill(padding)  # np.full would make an 'S' array of it first, which drops a trailing NUL
     padded[np.arange(length) < lengths[:, None]] = values
     return padded

@@ -13,12 +13,14 @@ Everything is float32 and stock TensorFlow, whatever training used.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
 from models.build import build_model
 from models.checkpoint import load_checkpoint
 from models.config import ModelSpec, OptimizersSpec
+from models.ranking_model import RankingModel
 from preprocessing.dataset import TRANSFORM_FOLDER, Dataset
 from preprocessing.schema import DatasetSchema, RawColumn
 from preprocessing.transform import load_transform
@@ -34,15 +36,16 @@ _DTYPES = {"string": tf.string, "int64": tf.int64, "float32": tf.float32}
 class _Servable(tf.Module):
     """The transform and the network, and nothing that only training needs."""
 
-    def __init__(self, schema: DatasetSchema, transform: tf.Module, inference: tf.Module) -> None:
+    def __init__(self, schema: DatasetSchema, transform: Any, model: RankingModel) -> None:
         super().__init__(name="servable")
         self._schema = schema
         self._transform = transform
-        self._inference = inference
+        self._model = model
+        self._variables = model.inference_variables  # tracked here, so that they are saved and slots are not
 
     def probabilities(self, raw: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns float32 [B, K] from raw columns."""
-        return tf.sigmoid(self._inference.logits(self._transform(raw)))
+        return tf.sigmoid(self._model.logits(self._transform(raw)))
 
     def signatures(self) -> dict[str, tf.types.experimental.GenericFunction]:
         """Returns the signatures, traced."""
@@ -76,12 +79,11 @@ def export_model(
         optimizers: as in training; only the shape of the checkpoint depends on them.
         folder: where the SavedModel goes.
     """
-    inference = build_model(
+    trained = build_model(
         dataset.schema, model.model_copy(update={"precision": "float32"}), optimizers=optimizers, seed=0
     )
-    load_checkpoint(checkpoint, inference, slots=False)
-    transform = load_transform(dataset.folder / TRANSFORM_FOLDER)
-    servable = _Servable(dataset.schema, transform, inference)
+    load_checkpoint(checkpoint, trained, slots=False)
+    servable = _Servable(dataset.schema, load_transform(dataset.folder / TRANSFORM_FOLDER), trained)
     tf.saved_model.save(servable, str(folder), signatures=servable.signatures())
 
 
