@@ -48,6 +48,7 @@ __all__ = ["SUMMARY_FILE", "SimulationSummary", "simulate"]
 
 SUMMARY_FILE = "simulation.json"
 VERSION = 1
+MIN_ROWS_PER_DAY = 100  # a shop of which anything can be said, even in much dirt
 Progress = Callable[[int, int], None]
 
 
@@ -105,7 +106,7 @@ def simulate(
     Args:
         out: the folder to make; its parent is made if need be.
         days: number of local days.
-        rows_per_day: impressions on each of them.
+        rows_per_day: impressions on each of them, at least 100.
         seed: decides the shop and everything in it.
         start: the first day.
         dirt: share of log lines to spoil, 0 to 0.5; see `simulate_logs`.
@@ -218,8 +219,8 @@ def _write_truth(path: Path, events: DayEvents, kept: npt.NDArray[np.bool_]) -> 
 def _checked_zone(*, days: int, rows_per_day: int, dirt: float, time_zone: str) -> zoneinfo.ZoneInfo:
     if days < 1:
         raise ConfigError(f"days must be at least 1, not {days}")
-    if rows_per_day < 1:
-        raise ConfigError(f"rows_per_day must be at least 1, not {rows_per_day}")
+    if rows_per_day < MIN_ROWS_PER_DAY:
+        raise ConfigError(f"rows_per_day must be at least {MIN_ROWS_PER_DAY}, not {rows_per_day}")
     if not 0.0 <= dirt <= 0.5:
         raise ConfigError(f"dirt must be a share from 0 to 0.5, not {dirt}")
     try:

@@ -3,7 +3,7 @@
 The examination hypothesis (Richardson et al. 2007): p = P(examined | position) x P(click | examined), with
 P(examined | k) = k^-0.4 and P(click | examined) = sigmoid(intercept + scale x u). The utility u adds
 
-    tastes by segment, gender, city and age for categories, by segment for brands and prices   (visible in the tables)
+    tastes by segment, gender, age and city for categories, by segment for brands and prices   (visible in the tables)
     the item's quality, its brand and tags, a trend of its own and its category's season        (moving with the day)
     the user's bias and thrift, and the product of latent vectors                               (individual)
     hour of day and device                                                                      (context)
@@ -38,8 +38,8 @@ __all__ = ["DEVICES", "HOUR_TRAFFIC", "Shown", "Truth", "build_truth", "examinat
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-SPREAD = 1.35
-CLICK_RATE = 0.09
+SPREAD = 1.4
+CLICK_RATE = 0.12
 CALIBRATION_ROWS = 50_000
 DEVICES = ("android", "iphone", "desktop", "tablet")
 IMPRESSIONS_PER_REQUEST = 10
@@ -88,13 +88,13 @@ class Truth:
         result = self.user_category[user, category] + self._appeal(day)[item] + self.users.bias[user]
         result += self.segment_brand[self.users.segment[user], self.items.brand[item]]
         result -= self.user_thrift[user] * log_price
-        result += np.einsum("nk,nk->n", self.users.latent[user], self.items.latent[item]) * (0.25 / LATENT_DIM**0.5)
+        result += np.einsum("nk,nk->n", self.users.latent[user], self.items.latent[item]) * (0.1 / LATENT_DIM**0.5)
         return result + self.hour[shown.hour] + self.device[shown.device]
 
     def _appeal(self, day: int) -> Floats:
         trend = np.sin(2 * np.pi * (day / self.items.trend_period_days + self.items.trend_phase))
         season = np.sin(2 * np.pi * (day / 30.0 + self.season_phase))
-        return self.item_appeal + 0.2 * trend + 0.2 * season[self.items.category]
+        return self.item_appeal + 0.12 * trend + 0.15 * season[self.items.category]
 
 
 def examination(position: Integers) -> Floats:
@@ -141,10 +141,11 @@ def _uncalibrated(sizes: Sizes, *, seed: int, days: int) -> Truth:
     users, items = make_users(sizes, seed=seed, days=days), make_items(sizes, seed=seed, days=days)
     rng = generator(seed, "tastes", 0)
     num_categories = len(CATEGORIES)
-    by_segment = rng.normal(0.0, 0.5, (len(SEGMENTS), num_categories))
-    by_gender = rng.normal(0.0, 0.3, (len(GENDERS), num_categories))
-    by_city = rng.normal(0.0, 0.12, (len(CITIES), num_categories))
-    by_age = rng.normal(0.0, 0.25, num_categories)
+    # Of each pair: how keen a group is on anything, and on what.
+    by_segment = rng.normal(0.0, 0.3, (len(SEGMENTS), 1)) + rng.normal(0.0, 0.42, (len(SEGMENTS), num_categories))
+    by_gender = rng.normal(0.0, 0.1, (len(GENDERS), 1)) + rng.normal(0.0, 0.25, (len(GENDERS), num_categories))
+    by_city = rng.normal(0.0, 0.15, (len(CITIES), 1))
+    by_age = rng.normal(0.0, 0.15) + rng.normal(0.0, 0.15, num_categories)
     brand, tag = rng.normal(0.0, 0.2, sizes.num_brands), np.append(rng.normal(0.0, 0.1, len(TAGS)), 0.0)
     opening_items = slice(0, sizes.num_items)
     return Truth(
@@ -154,12 +155,12 @@ def _uncalibrated(sizes: Sizes, *, seed: int, days: int) -> Truth:
         + by_gender[users.gender]
         + by_city[users.city]
         + np.outer((users.age - 41.0) / 15.0, by_age),
-        segment_brand=rng.normal(0.0, 0.25, (len(SEGMENTS), sizes.num_brands)),
-        user_thrift=rng.normal(0.15, 0.3, len(SEGMENTS))[users.segment] + users.thrift,
+        segment_brand=rng.normal(0.0, 0.1, (len(SEGMENTS), sizes.num_brands)),
+        user_thrift=rng.normal(0.15, 0.1, len(SEGMENTS))[users.segment] + users.thrift,
         item_appeal=items.quality + brand[items.brand] + tag[items.tags].sum(axis=1),
         season_phase=rng.random(num_categories),
-        hour=0.2 * np.sin(2 * np.pi * (np.arange(24) / 24 + rng.random())),
-        device=rng.normal(0.0, 0.15, len(DEVICES)),
+        hour=0.25 * np.sin(2 * np.pi * (np.arange(24) / 24 + rng.random())),
+        device=rng.normal(0.0, 0.25, len(DEVICES)),
         mean_log_price=float(np.log(items.price_cents[opening_items]).mean()),
     )
 
