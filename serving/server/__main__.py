@@ -1,38 +1,17 @@
-"""The command line of the embedded server: flags in, ports open after the first load, a clean stop on a signal."""
+"""The command line of the embedded server."""
 
 from __future__ import annotations
 
-import functools
 import logging
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path
 
-import grpc
-import tensorflow as tf
-
-from preprocessing.errors import RankmillError
-from serving.server.config_files import parse_model_config_file, prometheus_path
-from serving.server.discovery import ModelConfig
-from serving.server.flags import FlagError, Flags, parse, unused_flags, usage
-from serving.server.grpc_service import build_grpc_server
-from serving.server.handlers import Handlers
-from serving.server.metrics import Metrics
-from serving.server.model_manager import LoadOptions, ModelManager
-from serving.server.rest_api import RestApi
-from serving.server.rest_app import HttpServer, build_app
-from serving.server.servable import Servable
-from serving.server.session_options import session_config
-from serving.server.status import StatusError
+from serving.server.flags import FlagError, Flags, parse, usage
 
 __all__ = ["main"]
 
-_log = logging.getLogger(__name__)
 _FAILED = 255
-_GRACE_S = 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,20 +26,22 @@ def main(arguments: Sequence[str]) -> int:
         if unknown:
             sys.stdout.write(f"unknown argument: {unknown[0]}\n{usage()}")
         if flags.version:
-            sys.stdout.write(
-                f"TensorFlow ModelServer: rankmill {_own_version()}\nTensorFlow Library: {tf.__version__}\n"
-            )
+            sys.stdout.write(f"TensorFlow ModelServer: rankmill {_version('rankmill')}\n")
+            sys.stdout.write(f"TensorFlow Library: {_version('tensorflow')}\n")
             return 0
         _check(flags)
     except FlagError as error:
         sys.stdout.write(f"{error}\n{usage()}")
         return _FAILED
-    return _serve_until_signal(flags)
+    # Imported here: TensorFlow takes seconds, a wrong flag should not.
+    from serving.server.run import serve_until_signal
+
+    return serve_until_signal(flags)
 
 
-def _own_version() -> str:
+def _version(distribution: str) -> str:
     try:
-        return metadata.version("rankmill")
+        return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return "(not installed)"
 
@@ -72,91 +53,6 @@ def _check(flags: Flags) -> None:
         raise FlagError("server_options.port or server_options.grpc_socket_path must be set")
     if flags.batching_parameters_file and not flags.enable_batching:
         raise FlagError("server_options.batching_parameters_file is set without enabling batching")
-
-
-def _serve_until_signal(flags: Flags) -> int:
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    for name in unused_flags(flags):
-        _log.warning("--%s has no effect in this server", name)
-    manager: ModelManager[Servable] | None = None
-    try:
-        manager = _build_manager(flags, stopping)
-        manager.start(_first_config(flags))
-        _serve(flags, manager, stopping)
-    except (RankmillError, OSError) as error:
-        if not stopping.is_set():
-            sys.stderr.write(f"Failed to start server. Error: {error}\n")
-            return _FAILED
-    finally:
-        if manager is not None:
-            stopping.set()
-            manager.stop()
-    return 0
-
-
-def _build_manager(flags: Flags, stopping: threading.Event) -> ModelManager[Servable]:
-    load = functools.partial(
-        _load, tags=tuple(flags.saved_model_tags.split(",")), session_settings=session_config(flags)
-    )
-    options = LoadOptions(
-        poll_wait_s=flags.file_system_poll_wait_seconds,
-        max_num_load_retries=flags.max_num_load_retries,
-        load_retry_interval_s=flags.load_retry_interval_micros / 1e6,
-        num_load_threads=flags.num_load_threads,
-        allow_labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
-    )
-    return ModelManager(load, options, stopping=stopping)
-
-
-def _load(_name: str, _version: int, path: Path, *, tags: tuple[str, ...], session_settings: object) -> Servable:
-    return Servable.load(path, tags=tags, session_config=session_settings)
-
-
-def _first_config(flags: Flags) -> list[ModelConfig]:
-    if flags.model_config_file:
-        return parse_model_config_file(Path(flags.model_config_file))
-    return [ModelConfig(flags.model_name, Path(flags.model_base_path))]
-
-
-def _serve(flags: Flags, manager: ModelManager[Servable], stopping: threading.Event) -> None:
-    metrics = Metrics()
-    handlers = Handlers(manager, as_content=flags.enable_serialization_as_tensor_content)
-    rpc = build_grpc_server(handlers, flags, metrics)
-    rpc.start()
-    _log.info("Running gRPC ModelServer at %s:%d", flags.bind_address, flags.port)
-    http = _start_http(flags, handlers, metrics)
-    try:
-        stopping.wait()
-        _log.info("stopping")
-    finally:
-        _stop(rpc, http)
-
-
-def _start_http(flags: Flags, handlers: Handlers, metrics: Metrics) -> HttpServer | None:
-    if not flags.rest_api_port:
-        return None
-    if flags.rest_api_port == flags.port:
-        _log.error("rest_api_port is the same as port: HTTP is not started")
-        return None
-    page = prometheus_path(Path(flags.monitoring_config_file)) if flags.monitoring_config_file else None
-    app = build_app(RestApi(handlers, metrics), flags, metrics_path=page, metrics_text=metrics.prometheus)
-    try:
-        server = HttpServer(app, host=flags.bind_address, port=flags.rest_api_port)
-    except StatusError as error:
-        _log.error("Failed to start HTTP Server: %s", error)
-        return None
-    server.start()
-    _log.info("Exporting HTTP/REST API at: %s:%d", flags.bind_address, flags.rest_api_port)
-    return server
-
-
-def _stop(rpc: grpc.Server, http: HttpServer | None) -> None:
-    finished = rpc.stop(_GRACE_S)
-    if http is not None:
-        http.stop()
-    finished.wait()
 
 
 if __name__ == "__main__":
