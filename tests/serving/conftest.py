@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ import pytest
 import serving  # noqa: F401
 
 
-def _save(module, function, path: Path) -> Path:
+def _save(module: Any, function: Any, path: Path) -> Path:
     import tensorflow as tf
 
     tf.saved_model.save(module, str(path), signatures=function)
@@ -20,7 +21,7 @@ def _save(module, function, path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def half_plus(tmp_path_factory) -> Callable[[int], Path]:
+def half_plus(tmp_path_factory: Any) -> Callable[[int], Path]:
     """Returns a function k -> SavedModel whose only signature is y = x / 2 + k, x float [None]."""
     import tensorflow as tf
 
@@ -41,7 +42,7 @@ def half_plus(tmp_path_factory) -> Callable[[int], Path]:
 
 
 @pytest.fixture(scope="session")
-def mixed_model(tmp_path_factory) -> Path:
+def mixed_model(tmp_path_factory: Any) -> Path:
     """Returns a SavedModel with inputs of several dtypes, a vocabulary and a list column.
 
     score[i] = price[i] + vocabulary(user[i]) + count[i] + number of tags of row i that are not the missing marker,
@@ -54,7 +55,7 @@ def mixed_model(tmp_path_factory) -> Path:
         tf.lookup.KeyValueTensorInitializer([b"a", b"b"], tf.constant([100, 200], tf.int64)), 0
     )
 
-    def score(user, count, price, tags):
+    def score(user: Any, count: Any, price: Any, tags: Any) -> Any:
         present = tf.reduce_sum(tf.cast(tf.not_equal(tags, b"\x00"), tf.float32), axis=1)
         known = tf.cast(module.table.lookup(user) + count, tf.float32)
         return {"score": price + known + present, "echo": tf.identity(user), "user_bytes": tf.identity(user)}

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,14 @@ _OPTIONS = ServeOptions(
 )
 
 
-def test_takes_the_binary_when_there_is_one():
+def test_takes_the_binary_when_there_is_one() -> None:
     assert serve_command(_OPTIONS, binary="/bin/tms") == [
         "/bin/tms", "--port=1", "--rest_api_port=2", "--model_name=shop", "--model_base_path=/m/shop",
         "--enable_batching=true", "--x=3",
     ]  # fmt: skip
 
 
-def test_takes_the_embedded_server_otherwise_with_the_same_flags():
+def test_takes_the_embedded_server_otherwise_with_the_same_flags() -> None:
     command = serve_command(_OPTIONS)
     assert command[:3] == [sys.executable, "-m", "serving.server"]
     assert command[3:-1] == serve_command(_OPTIONS, binary="x")[1:]
@@ -31,7 +32,7 @@ def test_takes_the_embedded_server_otherwise_with_the_same_flags():
     assert (flags.model_name, flags.port, unknown) == ("shop", 1, ("--x=3",))
 
 
-def test_a_container_publishes_on_the_bind_address_and_mounts_read_only():
+def test_a_container_publishes_on_the_bind_address_and_mounts_read_only() -> None:
     command = serve_command(_OPTIONS, backend="docker", docker_image="tensorflow/serving:2.19.0")
     assert command == [
         "docker", "run", "--rm", "-p", "127.0.0.1:1:8500", "-p", "127.0.0.1:2:8501",
@@ -40,14 +41,14 @@ def test_a_container_publishes_on_the_bind_address_and_mounts_read_only():
     ]  # fmt: skip
 
 
-def test_a_config_file_takes_the_place_of_name_and_path():
+def test_a_config_file_takes_the_place_of_name_and_path() -> None:
     options = ServeOptions(model_config_file=Path("/c/models.config"), mounts=(Path("/m"),))
     assert "--model_config_file=/c/models.config" in serve_command(options)
     assert not any(part.startswith("--model_name") for part in serve_command(options))
     assert "/m:/m:ro" in serve_command(options, backend="docker")
 
 
-def test_a_missing_binary_or_model_is_an_error():
+def test_a_missing_binary_or_model_is_an_error() -> None:
     with pytest.raises(ServingError, match="not on PATH"):
         serve_command(_OPTIONS, backend="binary")
     with pytest.raises(ServingError, match="nothing to serve"):
@@ -56,13 +57,13 @@ def test_a_missing_binary_or_model_is_an_error():
         start(["/no/such/program"], log_path=Path("/dev/null"))
 
 
-def test_a_server_that_dies_is_reported_with_the_end_of_its_log(tmp_path, free_port):
+def test_a_server_that_dies_is_reported_with_the_end_of_its_log(tmp_path: Any, free_port: Any) -> None:
     server = start([sys.executable, "-c", "print('no such model'); raise SystemExit(3)"], log_path=tmp_path / "log")
     with pytest.raises(ServingError, match=r"(?s)ended with code 3.*no such model"):
         wait_until_available("127.0.0.1", free_port(), model_name="m", timeout_s=30, server=server)
 
 
-def test_a_server_that_never_answers_is_given_up_and_can_be_stopped(tmp_path, free_port):
+def test_a_server_that_never_answers_is_given_up_and_can_be_stopped(tmp_path: Any, free_port: Any) -> None:
     server = start([sys.executable, "-c", "import time; time.sleep(60)"], log_path=tmp_path / "log")
     with pytest.raises(ServingError, match="was not available"):
         wait_until_available("127.0.0.1", free_port(), model_name="m", timeout_s=0.3, server=server)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from serving.version_store import latest, publish, read_metadata, version_path, 
 
 
 @pytest.fixture
-def export(tmp_path):
+def export(tmp_path: Any) -> Any:
     """Returns a folder that looks like a SavedModel."""
     folder = tmp_path / "export"
     (folder / "variables").mkdir(parents=True)
@@ -22,11 +23,11 @@ def export(tmp_path):
     return folder
 
 
-def _files(folder):
+def _files(folder: Any) -> Any:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_publishes_the_files_as_they_are_with_metadata_beside(tmp_path, export):
+def test_publishes_the_files_as_they_are_with_metadata_beside(tmp_path: Any, export: Any) -> None:
     store = tmp_path / "store" / "shop"
     before = _files(export)
     assert publish(store, export, metadata={"run": "r1", "auc": 0.75}) == 1
@@ -37,7 +38,7 @@ def test_publishes_the_files_as_they_are_with_metadata_beside(tmp_path, export):
     assert [name for name in os.listdir(store) if not name.startswith(".")] == ["1"]
 
 
-def test_numbers_grow_and_are_not_reused_after_a_version_is_deleted(tmp_path, export):
+def test_numbers_grow_and_are_not_reused_after_a_version_is_deleted(tmp_path: Any, export: Any) -> None:
     store = tmp_path / "store"
     assert [publish(store, export, metadata={}) for _ in range(3)] == [1, 2, 3]
     for number in (2, 3):
@@ -49,12 +50,12 @@ def test_numbers_grow_and_are_not_reused_after_a_version_is_deleted(tmp_path, ex
     assert (versions(store), latest(store)) == ([1, 4], 4)
 
 
-def test_numbers_pass_over_versions_put_there_by_others(tmp_path, export):
+def test_numbers_pass_over_versions_put_there_by_others(tmp_path: Any, export: Any) -> None:
     (tmp_path / "store" / "00041").mkdir(parents=True)
     assert publish(tmp_path / "store", export, metadata={"export_key": "k"}) == 42
 
 
-def test_the_same_export_key_as_the_latest_gives_the_latest(tmp_path, export):
+def test_the_same_export_key_as_the_latest_gives_the_latest(tmp_path: Any, export: Any) -> None:
     store = tmp_path / "store"
     assert publish(store, export, metadata={"export_key": "a"}) == 1
     assert publish(store, export, metadata={"export_key": "a"}) == 1
@@ -62,7 +63,7 @@ def test_the_same_export_key_as_the_latest_gives_the_latest(tmp_path, export):
     assert publish(store, export, metadata={"export_key": "a"}) == 3
 
 
-def test_an_incomplete_saved_model_is_refused_and_leaves_no_trace(tmp_path, export):
+def test_an_incomplete_saved_model_is_refused_and_leaves_no_trace(tmp_path: Any, export: Any) -> None:
     store = tmp_path / "store"
     (export / "variables" / "variables.data-00000-of-00001").unlink()
     with pytest.raises(ArtefactError, match="incomplete"):
@@ -73,16 +74,18 @@ def test_an_incomplete_saved_model_is_refused_and_leaves_no_trace(tmp_path, expo
     assert versions(store) == []
 
 
-def test_metadata_that_is_no_json_is_refused_before_anything_is_written(tmp_path, export):
+def test_metadata_that_is_no_json_is_refused_before_anything_is_written(tmp_path: Any, export: Any) -> None:
     with pytest.raises(ArtefactError, match="JSON"):
         publish(tmp_path / "store", export, metadata={"x": object()})
     assert not (tmp_path / "store").exists()
 
 
-def test_a_failed_copy_leaves_no_version_and_the_next_publish_cleans_up(tmp_path, export, monkeypatch):
+def test_a_failed_copy_leaves_no_version_and_the_next_publish_cleans_up(
+    tmp_path: Any, export: Any, monkeypatch: Any
+) -> None:
     store = tmp_path / "store"
 
-    def full(*_):
+    def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -95,7 +98,7 @@ def test_a_failed_copy_leaves_no_version_and_the_next_publish_cleans_up(tmp_path
     assert not (store / ".tmp-9").exists()
 
 
-def test_a_damaged_counter_is_an_error_not_a_reused_number(tmp_path, export):
+def test_a_damaged_counter_is_an_error_not_a_reused_number(tmp_path: Any, export: Any) -> None:
     store = tmp_path / "store"
     publish(store, export, metadata={})
     (store / ".rankmill-counter.json").write_text("{")
@@ -103,7 +106,7 @@ def test_a_damaged_counter_is_an_error_not_a_reused_number(tmp_path, export):
         publish(store, export, metadata={})
 
 
-def test_reading_what_is_not_there_names_what_is(tmp_path, export):
+def test_reading_what_is_not_there_names_what_is(tmp_path: Any, export: Any) -> None:
     store = tmp_path / "store"
     assert (versions(store), latest(store)) == ([], None)
     publish(store, export, metadata={})
@@ -123,7 +126,7 @@ for _ in range(10):
 """
 
 
-def test_publishers_at_once_never_collide(tmp_path, export):
+def test_publishers_at_once_never_collide(tmp_path: Any, export: Any) -> None:
     store = tmp_path / "store"
     publishers = [
         subprocess.Popen(

@@ -1,6 +1,7 @@
 """Text protos of the operator."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,13 @@ from serving.server.session_options import session_config
 from serving.server.status import Code, StatusError
 
 
-def _write(tmp_path, text):
+def _write(tmp_path: Any, text: Any) -> Any:
     path = tmp_path / "file.config"
     path.write_text(text)
     return path
 
 
-def test_reads_models_policies_and_labels(tmp_path):
+def test_reads_models_policies_and_labels(tmp_path: Any) -> None:
     path = _write(
         tmp_path,
         """
@@ -41,7 +42,7 @@ def test_reads_models_policies_and_labels(tmp_path):
     assert parse_model_config_file(_write(tmp_path, "model_config_list {}")) == []
 
 
-def test_an_empty_config_is_refused_and_a_wrong_one_names_line_and_column(tmp_path):
+def test_an_empty_config_is_refused_and_a_wrong_one_names_line_and_column(tmp_path: Any) -> None:
     with pytest.raises(StatusError) as caught:
         parse_model_config_file(_write(tmp_path, ""))
     assert caught.value.code is Code.INVALID_ARGUMENT
@@ -51,19 +52,19 @@ def test_an_empty_config_is_refused_and_a_wrong_one_names_line_and_column(tmp_pa
         parse_model_config_file(tmp_path / "absent")
 
 
-def test_prometheus_is_off_unless_enabled(tmp_path):
+def test_prometheus_is_off_unless_enabled(tmp_path: Any) -> None:
     assert prometheus_path(_write(tmp_path, "")) is None
     assert prometheus_path(_write(tmp_path, 'prometheus_config { path: "/x" }')) is None
     assert prometheus_path(_write(tmp_path, "prometheus_config { enable: true }")) == "/monitoring/prometheus/metrics"
     assert prometheus_path(_write(tmp_path, 'prometheus_config { enable: true path: "/x" }')) == "/x"
 
 
-def _threads(*arguments):
+def _threads(*arguments: Any) -> Any:
     config = session_config(parse(arguments)[0])
     return config.intra_op_parallelism_threads, config.inter_op_parallelism_threads
 
 
-def test_thread_flags_set_the_session(tmp_path):
+def test_thread_flags_set_the_session(tmp_path: Any) -> None:
     assert _threads() == (1, 1)
     assert _threads("--tensorflow_session_parallelism=3") == (3, 3)
     assert _threads("--tensorflow_session_parallelism=3", "--tensorflow_intra_op_parallelism=2") == (2, 1)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,11 @@ from serving.server.json_tensors import array_to_json, value_to_array
 from serving.server.status import Code, StatusError
 
 
-def _read(value, dtype):
+def _read(value: Any, dtype: Any) -> Any:
     return value_to_array(value, dtype, name="x")
 
 
-def _whole(array, **options):
+def _whole(array: Any, **options: Any) -> Any:
     texts = array_to_json(array, **options)
     return texts if isinstance(texts, str) else "[" + ",".join(texts) + "]"
 
@@ -39,7 +40,7 @@ def _whole(array, **options):
         ([[[1]], [[2]]], types.DT_INT32, np.array([[[1]], [[2]]], np.int32)),
     ],
 )
-def test_accepts_what_the_rules_accept(value, dtype, expected):
+def test_accepts_what_the_rules_accept(value: Any, dtype: Any, expected: Any) -> None:
     result = _read(value, dtype)
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)
@@ -69,26 +70,26 @@ def test_accepts_what_the_rules_accept(value, dtype, expected):
         ([[[]], [1]], types.DT_FLOAT),
     ],
 )
-def test_refuses_what_the_rules_refuse(value, dtype):
+def test_refuses_what_the_rules_refuse(value: Any, dtype: Any) -> None:
     with pytest.raises(StatusError) as caught:
         _read(value, dtype)
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-def test_messages_name_the_expected_type_and_the_tensor():
+def test_messages_name_the_expected_type_and_the_tensor() -> None:
     with pytest.raises(StatusError, match='JSON Value: "a" of tensor x is not of expected type: float'):
         _read([1, "a"], types.DT_FLOAT)
 
 
-def test_half_and_complex_are_unimplemented():
+def test_half_and_complex_are_unimplemented() -> None:
     for dtype in (types.DT_HALF, types.DT_COMPLEX64, types.DT_UINT16):
         with pytest.raises(StatusError) as caught:
             _read([1], dtype)
         assert caught.value.code is Code.UNIMPLEMENTED
 
 
-def test_deep_nesting_is_refused():
-    value = 1
+def test_deep_nesting_is_refused() -> None:
+    value: Any = 1
     for _ in range(900):
         value = [value]
     with pytest.raises(StatusError, match="Encountered list at unexpected depth"):
@@ -110,34 +111,34 @@ def test_deep_nesting_is_refused():
         (np.ones([1, 2, 1], np.int32), "[[[1], [1]]]"),
     ],
 )
-def test_writes_values_as_tf_serving_does(array, text):
+def test_writes_values_as_tf_serving_does(array: Any, text: Any) -> None:
     assert _whole(array) == text
 
 
-def test_writes_base64_where_asked():
+def test_writes_base64_where_asked() -> None:
     assert _whole(np.array([b"\x00\xff"], object), as_base64=True) == '[{"b64": "AP8="}]'
 
 
-def test_refuses_to_write_half():
+def test_refuses_to_write_half() -> None:
     with pytest.raises(StatusError):
         array_to_json(np.zeros(1, np.float16))
 
 
 @given(st.lists(st.floats(width=32), max_size=20))
-def test_every_float_reads_back_as_it_was(values):
+def test_every_float_reads_back_as_it_was(values: Any) -> None:
     array = np.array(values, np.float32)
     np.testing.assert_array_equal(np.array(json.loads(_whole(array)), np.float32), array)
     np.testing.assert_array_equal(_read(json.loads(_whole(array)), types.DT_FLOAT), array)
 
 
 @given(st.lists(st.floats(), max_size=20))
-def test_every_double_reads_back_as_it_was(values):
+def test_every_double_reads_back_as_it_was(values: Any) -> None:
     back = json.loads(_whole(np.array(values, np.float64)))
     assert all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(back, values, strict=True))
 
 
 @given(st.lists(st.binary(max_size=10), max_size=5))
-def test_every_byte_string_reads_back_as_it_was(values):
+def test_every_byte_string_reads_back_as_it_was(values: Any) -> None:
     array = np.empty(len(values), object)
     array[:] = values
     for as_base64 in (False, True):
@@ -154,7 +155,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON, st.sampled_from([types.DT_FLOAT, types.DT_INT64, types.DT_UINT8, types.DT_BOOL, types.DT_STRING]))
-def test_any_json_value_becomes_an_array_or_a_clear_refusal(value, dtype):
+def test_any_json_value_becomes_an_array_or_a_clear_refusal(value: Any, dtype: Any) -> None:
     try:
         _read(value, dtype)
     except StatusError as error:

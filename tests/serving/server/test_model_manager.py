@@ -4,6 +4,7 @@ import dataclasses
 import shutil
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -20,24 +21,24 @@ class _Model:
     number: int
     closed: bool = False
 
-    def close(self):
+    def close(self) -> None:
         self.closed = True
 
 
 class _Disk:
     """A base path with versions that load or fail as told."""
 
-    def __init__(self, base):
+    def __init__(self, base: Any) -> None:
         self.base = base
-        self.broken = set()
-        self.attempts = []
-        self.loaded = {}
+        self.broken: set[int] = set()
+        self.attempts: list[int] = []
+        self.loaded: dict[int, _Model] = {}
 
-    def add(self, *numbers):
+    def add(self, *numbers: Any) -> None:
         for number in numbers:
             (self.base / str(number)).mkdir(parents=True)
 
-    def load(self, _name, number, _path):
+    def load(self, _name: Any, number: Any, _path: Any) -> Any:
         self.attempts.append(number)
         if number in self.broken:
             raise StatusError(Code.DATA_LOSS, f"version {number} is broken")
@@ -45,7 +46,7 @@ class _Disk:
         return self.loaded[number]
 
 
-def _wait(condition, timeout_s=10.0):
+def _wait(condition: Any, timeout_s: Any = 10.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -54,27 +55,27 @@ def _wait(condition, timeout_s=10.0):
 
 
 @pytest.fixture
-def disk(tmp_path):
+def disk(tmp_path: Any) -> Any:
     return _Disk(tmp_path / "m")
 
 
 @pytest.fixture
-def manager(disk):
+def manager(disk: Any) -> Any:
     made = ModelManager(disk.load, _OPTIONS)
     yield made
     made.stop()
 
 
-def _newest(manager):
+def _newest(manager: Any) -> Any:
     with manager.acquire("m") as (_, number):
         return number
 
 
-def _states(manager):
+def _states(manager: Any) -> Any:
     return {status.version: status.state for status in manager.statuses("m")}
 
 
-def test_swaps_to_a_new_version_and_closes_the_old_one(manager, disk):
+def test_swaps_to_a_new_version_and_closes_the_old_one(manager: Any, disk: Any) -> None:
     disk.add(1)
     manager.start([ModelConfig("m", disk.base)])
     assert _newest(manager) == 1
@@ -89,7 +90,7 @@ def test_swaps_to_a_new_version_and_closes_the_old_one(manager, disk):
         pass
 
 
-def test_a_request_keeps_its_version_until_it_is_done(manager, disk):
+def test_a_request_keeps_its_version_until_it_is_done(manager: Any, disk: Any) -> None:
     disk.add(1)
     manager.start([ModelConfig("m", disk.base)])
     with manager.acquire("m") as (model, _):
@@ -100,7 +101,7 @@ def test_a_request_keeps_its_version_until_it_is_done(manager, disk):
     _wait(lambda: model.closed)
 
 
-def test_a_version_that_does_not_load_is_retried_then_left_and_the_old_one_serves(manager, disk):
+def test_a_version_that_does_not_load_is_retried_then_left_and_the_old_one_serves(manager: Any, disk: Any) -> None:
     disk.add(1)
     manager.start([ModelConfig("m", disk.base)])
     disk.broken.add(2)
@@ -115,7 +116,7 @@ def test_a_version_that_does_not_load_is_retried_then_left_and_the_old_one_serve
     _wait(lambda: _newest(manager) == 3)
 
 
-def test_removing_the_newest_version_rolls_back_and_removing_all_unloads(manager, disk):
+def test_removing_the_newest_version_rolls_back_and_removing_all_unloads(manager: Any, disk: Any) -> None:
     disk.add(1, 2)
     manager.start([ModelConfig("m", disk.base)])
     assert _newest(manager) == 2
@@ -127,7 +128,7 @@ def test_removing_the_newest_version_rolls_back_and_removing_all_unloads(manager
         _newest(manager)
 
 
-def test_losing_the_base_path_unloads_nothing(manager, disk):
+def test_losing_the_base_path_unloads_nothing(manager: Any, disk: Any) -> None:
     disk.add(1)
     manager.start([ModelConfig("m", disk.base)])
     disk.base.rename(disk.base.with_name("away"))
@@ -135,7 +136,7 @@ def test_losing_the_base_path_unloads_nothing(manager, disk):
     assert _newest(manager) == 1
 
 
-def test_start_waits_for_the_first_version(manager, disk):
+def test_start_waits_for_the_first_version(manager: Any, disk: Any) -> None:
     starter = threading.Thread(target=manager.start, args=([ModelConfig("m", disk.base)],), daemon=True)
     starter.start()
     time.sleep(0.2)
@@ -146,7 +147,7 @@ def test_start_waits_for_the_first_version(manager, disk):
     assert _newest(manager) == 1
 
 
-def test_start_fails_when_the_only_version_cannot_be_loaded(manager, disk):
+def test_start_fails_when_the_only_version_cannot_be_loaded(manager: Any, disk: Any) -> None:
     disk.broken.add(1)
     disk.add(1)
     with pytest.raises(StatusError, match=r"1 model\(s\) did not become available.*version 1 is broken") as caught:
@@ -155,7 +156,7 @@ def test_start_fails_when_the_only_version_cannot_be_loaded(manager, disk):
     assert disk.attempts == [1, 1]
 
 
-def test_start_ends_when_the_server_is_told_to_stop(disk):
+def test_start_ends_when_the_server_is_told_to_stop(disk: Any) -> None:
     stopping = threading.Event()
     manager = ModelManager(disk.load, _OPTIONS, stopping=stopping)
     threading.Timer(0.2, stopping.set).start()
@@ -165,7 +166,9 @@ def test_start_ends_when_the_server_is_told_to_stop(disk):
     manager.stop()
 
 
-def test_a_new_config_replaces_the_old_one_whole_and_a_refused_one_changes_nothing(manager, disk, tmp_path):
+def test_a_new_config_replaces_the_old_one_whole_and_a_refused_one_changes_nothing(
+    manager: Any, disk: Any, tmp_path: Any
+) -> None:
     disk.add(1, 2)
     (tmp_path / "n" / "5").mkdir(parents=True)
     both = ModelConfig("m", disk.base, policy=Policy("all"))
@@ -187,7 +190,7 @@ def test_a_new_config_replaces_the_old_one_whole_and_a_refused_one_changes_nothi
         assert number == 5
 
 
-def test_stop_closes_what_is_loaded(disk):
+def test_stop_closes_what_is_loaded(disk: Any) -> None:
     disk.add(1)
     manager = ModelManager(disk.load, _OPTIONS)
     manager.start([ModelConfig("m", disk.base)])
@@ -195,10 +198,10 @@ def test_stop_closes_what_is_loaded(disk):
     assert disk.loaded[1].closed
 
 
-def test_an_unexpected_error_in_a_loader_is_a_failed_load(disk):
+def test_an_unexpected_error_in_a_loader_is_a_failed_load(disk: Any) -> None:
     disk.add(1)
 
-    def explode(*_):
+    def explode(*_: Any) -> _Model:
         raise ZeroDivisionError("boom")
 
     manager = ModelManager(explode, _OPTIONS)

@@ -5,6 +5,7 @@ import gzip
 import json
 import socket
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -25,12 +26,12 @@ _ROW = {"user": "a", "count": 1, "price": 0.5, "tags": ["t", "\u0000", "\u0000"]
 
 
 @pytest.fixture(scope="module")
-def metrics():
+def metrics() -> Any:
     return Metrics()
 
 
 @pytest.fixture(scope="module")
-def api(mixed_model, half_plus, tmp_path_factory, metrics):
+def api(mixed_model: Any, half_plus: Any, tmp_path_factory: Any, metrics: Any) -> Any:
     base = tmp_path_factory.mktemp("models")
     (base / "shop").mkdir()
     (base / "half").mkdir()
@@ -42,16 +43,16 @@ def api(mixed_model, half_plus, tmp_path_factory, metrics):
     manager.stop()
 
 
-def _post(api, body, path="/v1/models/shop:predict"):
+def _post(api: Any, body: Any, path: Any = "/v1/models/shop:predict") -> Any:
     answer = api.answer("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode())
     return answer.status, json.loads(answer.body)
 
 
-def _half(api, body):
+def _half(api: Any, body: Any) -> Any:
     return _post(api, body, "/v1/models/half%20plus%2F2:predict")
 
 
-def test_row_form_answers_objects_when_there_are_several_outputs(api):
+def test_row_form_answers_objects_when_there_are_several_outputs(api: Any) -> None:
     status, body = _post(api, {"signature_name": "serving_default", "instances": [_ROW, {**_ROW, "user": "é"}]})
     assert status == 200
     assert body == {
@@ -62,14 +63,14 @@ def test_row_form_answers_objects_when_there_are_several_outputs(api):
     }
 
 
-def test_column_form_adds_no_dimension_and_ignores_other_names(api):
+def test_column_form_adds_no_dimension_and_ignores_other_names(api: Any) -> None:
     columns = {name: [value] for name, value in _ROW.items()}
     status, body = _post(api, {"inputs": {**columns, "other": [None]}})
     assert status == 200
     assert body["outputs"]["score"] == [102.5]
 
 
-def test_a_single_input_takes_bare_values_in_both_forms_and_answers_bare(api):
+def test_a_single_input_takes_bare_values_in_both_forms_and_answers_bare(api: Any) -> None:
     assert _half(api, {"instances": [1, 2.0]}) == (200, {"predictions": [2.5, 3.0]})
     assert _half(api, {"instances": [{"x": 1}, {"x": 2}]}) == (200, {"predictions": [2.5, 3.0]})
     assert _half(api, {"inputs": [1]}) == (200, {"outputs": [2.5]})
@@ -78,7 +79,7 @@ def test_a_single_input_takes_bare_values_in_both_forms_and_answers_bare(api):
     assert status == 400
 
 
-def test_not_a_number_goes_in_and_out_bare(api):
+def test_not_a_number_goes_in_and_out_bare(api: Any) -> None:
     answer = api.answer("POST", "/v1/models/half%20plus%2F2:predict", b'{"instances": [NaN, Infinity, -Infinity]}')
     assert answer.body == b'{"predictions": [NaN, Infinity, -Infinity]}'
 
@@ -111,14 +112,14 @@ def test_not_a_number_goes_in_and_out_bare(api):
         ({"signature_name": "__saved_model_init_op", "inputs": {}}, "no inputs"),
     ],
 )
-def test_wrong_bodies_are_400_with_a_reason(api, body, text):
+def test_wrong_bodies_are_400_with_a_reason(api: Any, body: Any, text: Any) -> None:
     status, answer = _post(api, body)
     assert status == 400
     assert list(answer) == ["error"]
     assert text in answer["error"]
 
 
-def test_the_first_of_equal_keys_counts_and_text_after_the_value_is_ignored(api):
+def test_the_first_of_equal_keys_counts_and_text_after_the_value_is_ignored(api: Any) -> None:
     body = b'{"instances": [1], "instances": "wrong"} and more'
     assert _half(api, body) == (200, {"predictions": [2.5]})
 
@@ -142,18 +143,18 @@ def test_the_first_of_equal_keys_counts_and_text_after_the_value_is_ignored(api)
         ("/v1/models/shop", 400, "Malformed request"),
     ],
 )
-def test_paths_lead_to_a_version_or_a_clear_error(api, path, status, text):
+def test_paths_lead_to_a_version_or_a_clear_error(api: Any, path: Any, status: Any, text: Any) -> None:
     found, body = _post(api, {"instances": [_ROW]}, path)
     assert found == status
     assert text in body.get("error", "")
 
 
-def _get(api, path, method="GET"):
+def _get(api: Any, path: Any, method: Any = "GET") -> Any:
     answer = api.answer(method, path, b"")
     return answer.status, json.loads(answer.body)
 
 
-def test_status_prints_every_field_as_protobuf_json(api):
+def test_status_prints_every_field_as_protobuf_json(api: Any) -> None:
     version = {"version": "7", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
     assert _get(api, "/v1/models/shop") == (200, {"model_version_status": [version]})
     assert _get(api, "/v1/models/shop/versions/7") == (200, {"model_version_status": [version]})
@@ -163,7 +164,7 @@ def test_status_prints_every_field_as_protobuf_json(api):
     assert _get(api, "/v1/models") == (400, {"error": "Missing model name in request"})
 
 
-def test_metadata_shows_the_signatures(api):
+def test_metadata_shows_the_signatures(api: Any) -> None:
     status, body = _get(api, "/v1/models/shop/metadata")
     assert status == 200
     assert body["model_spec"] == {"name": "shop", "signature_name": "", "version": "7"}
@@ -173,7 +174,7 @@ def test_metadata_shows_the_signatures(api):
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD", "PATCH"])
-def test_other_methods_are_malformed(api, method):
+def test_other_methods_are_malformed(api: Any, method: Any) -> None:
     assert _get(api, "/v1/models/shop", method) == (
         400,
         {"error": f"Malformed request: {method} /v1/models/shop"},
@@ -182,12 +183,12 @@ def test_other_methods_are_malformed(api, method):
 
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=40), st.sampled_from([b'{"instances": [', b'{"inputs": {"x": [', b""]))
-def test_random_bodies_are_never_a_server_error(api, body, start):
+def test_random_bodies_are_never_a_server_error(api: Any, body: Any, start: Any) -> None:
     assert api.answer("POST", "/v1/models/half%20plus%2F2:predict", start + body).status in {200, 400}
 
 
 @contextlib.contextmanager
-def _served(api, metrics_path, metrics_text, *arguments):
+def _served(api: Any, metrics_path: Any, metrics_text: Any, *arguments: Any) -> Any:
     """Yields an HTTP client of `api` behind a real server on a thread."""
     app = build_app(api, parse(arguments)[0], metrics_path=metrics_path, metrics_text=metrics_text)
     with socket.socket() as probe:
@@ -201,12 +202,12 @@ def _served(api, metrics_path, metrics_text, *arguments):
 
 
 @pytest.fixture(scope="module")
-def http(api, metrics):
+def http(api: Any, metrics: Any) -> Any:
     with _served(api, "/metrics", metrics.prometheus) as client:
         yield client
 
 
-def test_bodies_may_be_gzipped(http):
+def test_bodies_may_be_gzipped(http: Any) -> None:
     path, headers = "/v1/models/half%20plus%2F2:predict", {"content-encoding": "gzip"}
     packed = gzip.compress(b'{"instances": [1]}')
     assert http.post(path, content=packed, headers=headers).json() == {"predictions": [2.5]}
@@ -215,20 +216,20 @@ def test_bodies_may_be_gzipped(http):
     assert http.post(path, content=bomb, headers=headers).status_code == 400
 
 
-def test_other_paths_are_html_404(http):
+def test_other_paths_are_html_404(http: Any) -> None:
     answer = http.get("/")
     assert answer.status_code == 404
     assert answer.headers["content-type"].startswith("text/html")
 
 
-def test_http_passes_the_path_as_it_came(http):
+def test_http_passes_the_path_as_it_came(http: Any) -> None:
     malformed = {"error": "Malformed request: GET /v1/models/shop/metadata?x=1"}
     assert http.get("/v1/models/shop/metadata?x=1").json() == malformed
     assert http.get("/v1/models/sh%6Fp").status_code == 200
     assert http.get("/v1/models/shop").headers["content-type"] == "application/json"
 
 
-def test_metrics_page_counts_calls_by_model_and_status(http):
+def test_metrics_page_counts_calls_by_model_and_status(http: Any) -> None:
     http.get("/v1/models/metrics-test")
     page = http.get("/metrics").text
     assert "# TYPE :tensorflow:serving:request_count counter" in page
@@ -236,9 +237,9 @@ def test_metrics_page_counts_calls_by_model_and_status(http):
     assert ':tensorflow:serving:request_latency_count{model_name="shop",API="predict",entrypoint="REST"}' in page
 
 
-def test_a_call_that_takes_too_long_is_504():
+def test_a_call_that_takes_too_long_is_504() -> None:
     class Slow:
-        def answer(self, *_):
+        def answer(self, *_: Any) -> None:
             time.sleep(0.5)
 
     with _served(Slow(), None, str, "--rest_api_timeout_in_ms=50") as client:
@@ -246,7 +247,7 @@ def test_a_call_that_takes_too_long_is_504():
         assert client.options("/v1/models/m", headers={"origin": "http://x"}).status_code == 504
 
 
-def test_cors_headers_come_only_with_their_flag(api):
+def test_cors_headers_come_only_with_their_flag(api: Any) -> None:
     with _served(api, None, str, "--rest_api_enable_cors_support") as client:
         assert client.get("/v1/models/shop").headers["access-control-allow-origin"] == "*"
         assert client.options("/v1/models/shop", headers={"origin": "http://x"}).status_code == 200
@@ -254,9 +255,13 @@ def test_cors_headers_come_only_with_their_flag(api):
         assert (refused.status_code, refused.content) == (400, b"")
 
 
-def test_a_port_in_use_is_a_clear_error(api):
+async def _never(*_: Any) -> None:
+    """An application that is never called."""
+
+
+def test_a_port_in_use_is_a_clear_error(api: Any) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         with pytest.raises(StatusError, match="cannot listen on 127"):
-            HttpServer(lambda *_: None, host="127.0.0.1", port=holder.getsockname()[1])
+            HttpServer(_never, host="127.0.0.1", port=holder.getsockname()[1])

@@ -1,6 +1,7 @@
 """SavedModels run in a session."""
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +11,13 @@ from serving.server.status import Code, StatusError
 
 
 @pytest.fixture(scope="module")
-def mixed(mixed_model):
+def mixed(mixed_model: Any) -> Any:
     servable = Servable.load(mixed_model)
     yield servable
     servable.close()
 
 
-def _inputs(**changes):
+def _inputs(**changes: Any) -> Any:
     inputs = {
         "user": np.array([b"a", b"zz"], object),
         "count": np.array([1, 2], np.int64),
@@ -27,13 +28,13 @@ def _inputs(**changes):
     return inputs
 
 
-def _error(servable, inputs, outputs=None, signature="serving_default"):
+def _error(servable: Any, inputs: Any, outputs: Any = None, signature: Any = "serving_default") -> Any:
     with pytest.raises(StatusError) as caught:
         servable.run(signature, inputs, outputs)
     return caught.value.code, caught.value.message
 
 
-def test_computes_all_outputs_with_tables_initialised(mixed):
+def test_computes_all_outputs_with_tables_initialised(mixed: Any) -> None:
     outputs = mixed.run("serving_default", _inputs())
     assert sorted(outputs) == ["echo", "score", "user_bytes"]
     # 0.5 + 100 + 1 + one tag; 0.25 + 0 + 2 + three tags ("" is a tag, only the marker is none).
@@ -41,20 +42,20 @@ def test_computes_all_outputs_with_tables_initialised(mixed):
     assert outputs["echo"].tolist() == [b"a", b"zz"]
 
 
-def test_computes_only_the_outputs_asked_for(mixed):
+def test_computes_only_the_outputs_asked_for(mixed: Any) -> None:
     assert list(mixed.run("serving_default", _inputs(), ["score"])) == ["score"]
 
 
-def test_lists_signatures_with_the_initialiser_as_tf_serving_does(mixed):
+def test_lists_signatures_with_the_initialiser_as_tf_serving_does(mixed: Any) -> None:
     assert set(mixed.signatures) == {"serving_default", "__saved_model_init_op"}
 
 
-def test_zero_rows_give_zero_scores(mixed):
+def test_zero_rows_give_zero_scores(mixed: Any) -> None:
     empty = {name: array[:0] for name, array in _inputs().items()}
     assert mixed.run("serving_default", empty)["score"].shape == (0,)
 
 
-def test_mistakes_give_the_codes_and_texts_of_tf_serving(mixed):
+def test_mistakes_give_the_codes_and_texts_of_tf_serving(mixed: Any) -> None:
     assert _error(mixed, _inputs(), signature="none") == (
         Code.FAILED_PRECONDITION,
         'Serving signature key "none" not found.',
@@ -72,7 +73,7 @@ def test_mistakes_give_the_codes_and_texts_of_tf_serving(mixed):
     assert _error(mixed, _inputs(), ["score", "score"])[0] is Code.INVALID_ARGUMENT
 
 
-def test_dtypes_and_shapes_are_judged_by_the_runtime(mixed):
+def test_dtypes_and_shapes_are_judged_by_the_runtime(mixed: Any) -> None:
     code, text = _error(mixed, _inputs(price=np.array([1, 2], np.int64)))
     assert code is Code.INVALID_ARGUMENT
     assert "Type mismatch: actual int64 vs. expect float" in text
@@ -85,11 +86,11 @@ def test_dtypes_and_shapes_are_judged_by_the_runtime(mixed):
     assert mixed.run("serving_default", _inputs(tags=wide), ["score"])["score"].tolist() == [106.5, 7.25]
 
 
-def test_serves_many_threads_at_once(half_plus):
+def test_serves_many_threads_at_once(half_plus: Any) -> None:
     servable = Servable.load(half_plus(2))
     wrong = []
 
-    def work(number):
+    def work(number: Any) -> None:
         for _ in range(50):
             value = servable.run("serving_default", {"x": np.array([number], np.float32)})["y"]
             if value.tolist() != [number / 2 + 2]:
@@ -104,7 +105,7 @@ def test_serves_many_threads_at_once(half_plus):
     assert wrong == []
 
 
-def test_a_folder_without_a_model_and_a_damaged_model_do_not_load(tmp_path):
+def test_a_folder_without_a_model_and_a_damaged_model_do_not_load(tmp_path: Any) -> None:
     with pytest.raises(StatusError) as caught:
         Servable.load(tmp_path / "absent")
     assert caught.value.code is Code.NOT_FOUND
@@ -113,7 +114,7 @@ def test_a_folder_without_a_model_and_a_damaged_model_do_not_load(tmp_path):
         Servable.load(tmp_path)
 
 
-def test_a_model_without_its_variables_does_not_load(half_plus, tmp_path):
+def test_a_model_without_its_variables_does_not_load(half_plus: Any, tmp_path: Any) -> None:
     (tmp_path / "saved_model.pb").write_bytes((half_plus(2) / "saved_model.pb").read_bytes())
     with pytest.raises(StatusError):
         servable = Servable.load(tmp_path)

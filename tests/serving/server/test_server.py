@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import grpc
 import httpx
@@ -36,18 +37,18 @@ _START_S = 120
 
 
 class _Running:
-    def __init__(self, server, port, rest_port):
+    def __init__(self, server: Any, port: Any, rest_port: Any) -> None:
         self.server, self.port, self.rest_port = server, port, rest_port
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self.predictions = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
 
-    def url(self, path):
+    def url(self, path: Any) -> Any:
         return f"http://127.0.0.1:{self.rest_port}{path}"
 
 
 @contextlib.contextmanager
-def _serve(name, base_path, tmp_path, free_port, **flags):
+def _serve(name: Any, base_path: Any, tmp_path: Any, free_port: Any, **flags: Any) -> Any:
     port, rest_port = free_port(), free_port()
     flags = {"load_retry_interval_micros": 100_000, "max_num_load_retries": 1, **flags}
     options = ServeOptions(name, base_path, port=port, rest_api_port=rest_port, flags=flags)
@@ -60,12 +61,12 @@ def _serve(name, base_path, tmp_path, free_port, **flags):
 
 
 @pytest.fixture(scope="module")
-def shop(mixed_model, tmp_path_factory):
+def shop(mixed_model: Any, tmp_path_factory: Any) -> Any:
     """A server of the mixed model as "shop", version 7."""
     root = tmp_path_factory.mktemp("shop")
     shutil.copytree(mixed_model, root / "store" / "7")
 
-    def free_port():
+    def free_port() -> Any:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             return probe.getsockname()[1]
@@ -74,7 +75,7 @@ def shop(mixed_model, tmp_path_factory):
         yield running
 
 
-def _request(name="shop", version=None, signature="", **inputs):
+def _request(name: Any = "shop", version: Any = None, signature: Any = "", **inputs: Any) -> Any:
     request = predict_pb2.PredictRequest()
     request.model_spec.name = name
     request.model_spec.signature_name = signature
@@ -93,13 +94,13 @@ _INPUTS = {
 }
 
 
-def _status(call, request):
+def _status(call: Any, request: Any) -> Any:
     with pytest.raises(grpc.RpcError) as caught:
         call(request, timeout=20)
     return caught.value.code().name, caught.value.details()
 
 
-def test_grpc_predict_answers_in_typed_fields_with_the_resolved_spec(shop):
+def test_grpc_predict_answers_in_typed_fields_with_the_resolved_spec(shop: Any) -> None:
     response = shop.predictions.Predict(_request(**_INPUTS), timeout=20)
     spec = response.model_spec
     assert (spec.name, spec.signature_name, spec.version.value) == ("shop", "serving_default", 7)
@@ -110,7 +111,7 @@ def test_grpc_predict_answers_in_typed_fields_with_the_resolved_spec(shop):
     assert list(shop.predictions.Predict(filtered, timeout=20).outputs) == ["score"]
 
 
-def test_grpc_metadata_and_status(shop):
+def test_grpc_metadata_and_status(shop: Any) -> None:
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name = "shop"
     response = shop.predictions.GetModelMetadata(request, timeout=20)
@@ -124,7 +125,7 @@ def test_grpc_metadata_and_status(shop):
     assert (found.version, found.state, found.status.error_code) == (7, 30, 0)
 
 
-def test_grpc_mistakes_give_the_statuses_of_tf_serving(shop):
+def test_grpc_mistakes_give_the_statuses_of_tf_serving(shop: Any) -> None:
     predict, metadata = shop.predictions.Predict, shop.predictions.GetModelMetadata
     no_spec = predict_pb2.PredictRequest()
     assert _status(predict, no_spec) == ("INVALID_ARGUMENT", "Missing ModelSpec")
@@ -160,14 +161,14 @@ def test_grpc_mistakes_give_the_statuses_of_tf_serving(shop):
     assert _status(shop.models.GetModelStatus, status)[0] == "NOT_FOUND"
 
 
-def test_a_method_that_does_not_exist_is_unimplemented(shop):
+def test_a_method_that_does_not_exist_is_unimplemented(shop: Any) -> None:
     call = shop.channel.unary_unary(
         "/tensorflow.serving.SessionService/SessionRun", request_serializer=bytes, response_deserializer=bytes
     )
     assert _status(call, b"")[0] == "UNIMPLEMENTED"
 
 
-def test_rest_and_grpc_agree(shop):
+def test_rest_and_grpc_agree(shop: Any) -> None:
     row = {"user": "a", "count": 1, "price": 0.5, "tags": ["t", "\u0000", "\u0000"]}
     answer = httpx.post(shop.url("/v1/models/shop:predict"), content=json.dumps({"instances": [row]}))
     assert answer.json()["predictions"][0]["score"] == 102.5
@@ -176,7 +177,7 @@ def test_rest_and_grpc_agree(shop):
 
 
 @pytest.mark.parametrize("api", ["grpc", "rest"])
-def test_clients_send_rows_and_get_outputs(shop, api):
+def test_clients_send_rows_and_get_outputs(shop: Any, api: Any) -> None:
     target = f"127.0.0.1:{shop.port if api == 'grpc' else shop.rest_port}"
     rows = [{"user": "a", "count": 1, "price": 0.5, "tags": ["t"]}, {"user": "\x00é", "count": 2, "price": 1}]
     with connect(target, api=api, timeout_s=20) as client:
@@ -190,24 +191,25 @@ def test_clients_send_rows_and_get_outputs(shop, api):
         with pytest.raises(ServingError, match="nearest column: 'price'"):
             client.predict("shop", [{"prize": 1}])
         assert client.predict("shop", [{"junk": 1, "user": "b"}], ignore_unknown=True)["echo"].tolist() == [b"b"]
-        for arguments, code in [
+        refusals: list[tuple[dict[str, Any], Code]] = [
             ({"model_name": "no"}, Code.NOT_FOUND),
             ({"model_name": "shop", "version": 9}, Code.NOT_FOUND),
             ({"model_name": "shop", "signature": "no"}, Code.FAILED_PRECONDITION),
-        ]:
+        ]
+        for arguments, code in refusals:
             with pytest.raises(StatusError) as caught:
                 client.predict(rows=rows, **arguments)
             assert caught.value.code is code
 
 
 @pytest.mark.parametrize("api", ["grpc", "rest"])
-def test_a_client_without_a_server_says_so_in_time(free_port, api):
+def test_a_client_without_a_server_says_so_in_time(free_port: Any, api: Any) -> None:
     with connect(f"127.0.0.1:{free_port()}", api=api, timeout_s=2) as client, pytest.raises(StatusError) as caught:
         client.predict("shop", [{}])
     assert caught.value.code in {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED}
 
 
-def test_unimplemented_kinds_of_request_do_not_hurt_the_server(shop):
+def test_unimplemented_kinds_of_request_do_not_hurt_the_server(shop: Any) -> None:
     request = classification_pb2.ClassificationRequest()
     request.model_spec.name = "shop"
     code, _ = _status(shop.predictions.Classify, request)
@@ -215,12 +217,14 @@ def test_unimplemented_kinds_of_request_do_not_hurt_the_server(shop):
     assert shop.predictions.Predict(_request(**_INPUTS), timeout=20).outputs["score"].float_val[0] == 102.5
 
 
-def test_versions_are_swapped_under_load_without_a_failed_request(half_plus, tmp_path, free_port):
+def test_versions_are_swapped_under_load_without_a_failed_request(
+    half_plus: Any, tmp_path: Any, free_port: Any
+) -> None:
     store = tmp_path / "store"
     publish(store, half_plus(1), metadata={})
     answers, errors, done = [], [], threading.Event()
 
-    def ask(running):
+    def ask(running: Any) -> None:
         request = _request("half", x=np.array([0], np.float32))
         while not done.is_set():
             try:
@@ -250,7 +254,7 @@ def test_versions_are_swapped_under_load_without_a_failed_request(half_plus, tmp
     assert states["6"] == "AVAILABLE"
 
 
-def _wait_for_version(running, number, timeout_s=60):
+def _wait_for_version(running: Any, number: Any, timeout_s: Any = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         response = running.predictions.Predict(_request("half", x=np.zeros(1, np.float32)), timeout=20)
@@ -260,7 +264,9 @@ def _wait_for_version(running, number, timeout_s=60):
     raise TimeoutError(f"version {number} did not come")
 
 
-def test_a_corrupt_newest_version_keeps_the_old_one_and_the_log_says_why(half_plus, tmp_path, free_port):
+def test_a_corrupt_newest_version_keeps_the_old_one_and_the_log_says_why(
+    half_plus: Any, tmp_path: Any, free_port: Any
+) -> None:
     store = tmp_path / "store"
     publish(store, half_plus(1), metadata={})
     with _serve("half", store, tmp_path, free_port) as running:
@@ -284,7 +290,7 @@ def test_a_corrupt_newest_version_keeps_the_old_one_and_the_log_says_why(half_pl
         _wait_for_version(running, 4)
 
 
-def test_ends_cleanly_on_a_signal_and_frees_its_ports(half_plus, tmp_path, free_port):
+def test_ends_cleanly_on_a_signal_and_frees_its_ports(half_plus: Any, tmp_path: Any, free_port: Any) -> None:
     store = tmp_path / "store"
     publish(store, half_plus(1), metadata={})
     with _serve("half", store, tmp_path, free_port) as running:
@@ -294,19 +300,19 @@ def test_ends_cleanly_on_a_signal_and_frees_its_ports(half_plus, tmp_path, free_
             assert probe.connect_ex(("127.0.0.1", running.port)) != 0
 
 
-def _run(*flags, timeout_s=120):
+def _run(*flags: Any, timeout_s: Any = 120) -> Any:
     command = [sys.executable, "-m", "serving.server", *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=os.environ, check=False)
 
 
-def test_exits_with_255_when_the_only_version_does_not_load(tmp_path, free_port):
+def test_exits_with_255_when_the_only_version_does_not_load(tmp_path: Any, free_port: Any) -> None:
     (tmp_path / "m" / "1").mkdir(parents=True)
     result = _run(f"--model_base_path={tmp_path / 'm'}", f"--port={free_port()}", "--load_retry_interval_micros=-1")
     assert result.returncode == 255
     assert "Failed to start server. Error: " in result.stderr
 
 
-def test_prints_usage_or_version_and_refuses_what_cannot_be(tmp_path):
+def test_prints_usage_or_version_and_refuses_what_cannot_be(tmp_path: Any) -> None:
     helped = _run("--help")
     assert (helped.returncode, "--rest_api_port=0" in helped.stdout) == (255, True)
     assert _run("--port=x").returncode == 255

@@ -1,5 +1,7 @@
 """TensorProto to numpy and back."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -29,7 +31,7 @@ _DTYPES = [
 @pytest.mark.parametrize("as_content", [False, True])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_arrays_survive_the_way_there_and_back_and_agree_with_tensorflow(as_content, data):
+def test_arrays_survive_the_way_there_and_back_and_agree_with_tensorflow(as_content: Any, data: Any) -> None:
     dtype = data.draw(st.sampled_from(_DTYPES))
     array = data.draw(hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)))
     proto = to_proto(array, as_content=as_content)
@@ -40,7 +42,7 @@ def test_arrays_survive_the_way_there_and_back_and_agree_with_tensorflow(as_cont
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(max_size=8), max_size=6))
-def test_strings_hold_any_bytes(values):
+def test_strings_hold_any_bytes(values: Any) -> None:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     proto = to_proto(array, as_content=True)
@@ -48,12 +50,12 @@ def test_strings_hold_any_bytes(values):
     assert from_proto(proto).tolist() == values
 
 
-def test_answers_use_the_typed_field_unless_told_otherwise():
+def test_answers_use_the_typed_field_unless_told_otherwise() -> None:
     assert list(to_proto(np.array([1.5, 2.0], np.float32)).float_val) == [1.5, 2.0]
     assert to_proto(np.array([1.5], np.float32), as_content=True).tensor_content == np.float32(1.5).tobytes()
 
 
-def _proto(**fields):
+def _proto(**fields: Any) -> Any:
     shape = fields.pop("shape")
     proto = tensor_pb2.TensorProto(**fields)
     for size in shape:
@@ -61,7 +63,7 @@ def _proto(**fields):
     return proto
 
 
-def test_a_short_list_repeats_its_last_value_and_a_long_one_is_cut():
+def test_a_short_list_repeats_its_last_value_and_a_long_one_is_cut() -> None:
     short = _proto(dtype=types_pb2.DT_INT64, shape=[2, 2], int64_val=[7, 8])
     assert from_proto(short).tolist() == [[7, 8], [8, 8]]
     long = _proto(dtype=types_pb2.DT_FLOAT, shape=[1], float_val=[1, 2, 3])
@@ -85,7 +87,7 @@ def test_a_short_list_repeats_its_last_value_and_a_long_one_is_cut():
         _proto(dtype=99, shape=[1]),
     ],
 )
-def test_what_does_not_decode_is_an_invalid_argument_that_names_the_input(proto):
+def test_what_does_not_decode_is_an_invalid_argument_that_names_the_input(proto: Any) -> None:
     with pytest.raises(StatusError, match="tensor parsing error: price") as caught:
         from_proto(proto, name="price")
     assert caught.value.code is Code.INVALID_ARGUMENT
@@ -93,7 +95,7 @@ def test_what_does_not_decode_is_an_invalid_argument_that_names_the_input(proto)
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60))
-def test_random_bytes_decode_or_are_refused(body):
+def test_random_bytes_decode_or_are_refused(body: Any) -> None:
     proto = tensor_pb2.TensorProto()
     try:
         proto.ParseFromString(body)
