@@ -64,6 +64,7 @@ INTEGERS = st.one_of(
 @given(st.lists(INTEGERS, max_size=12))
 @example([b"9223372036854775807", b"-9223372036854775808", b"9223372036854775808", b"-9223372036854775809"])
 @example([b"9223372036854775807"])
+@example([b"0x1F"])
 def test_integers_are_exact_or_rejected(cells: list[bytes]) -> None:
     values, reasons = convert(text(*cells, None), "int64")
     expected = [slow_int(cell) if b"_" not in cell else "invalid" for cell in cells]
@@ -223,6 +224,7 @@ def test_integer_bounds_are_exact() -> None:
     assert convert(array, "int64", max=2.0**53)[1] == ["", "out_of_range", "out_of_range"]
     assert convert(array, "int64", min=-1e300, max=float(2**63))[1] == ["", "", ""]
     assert convert(pa.array([0, 1]), "int64", min=0.5)[1] == ["out_of_range", ""]
+    assert convert(pa.array([0, 1]), "int64", max=0.5)[1] == ["", "out_of_range"]
     assert convert(pa.array([0, 1]), "int64", max=-1e300)[1] == ["out_of_range"] * 2
 
 
@@ -254,6 +256,11 @@ def test_list_columns_of_any_arrow_type_and_offset() -> None:
     fixed = pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int32(), 2))
     assert convert(fixed, "list<float64>")[0] == [[1.0, 2.0], None, [3.0, 4.0]]
     assert convert(fixed.slice(1), "list<float64>")[0] == [None, [3.0, 4.0]]
+
+
+def test_no_elements_are_left_under_a_list_at_fault() -> None:
+    coerced = coerce(text(b"1,x", b"2"), ColumnSpec(type="list<int64>", delimiter=","), empty_is_missing=True)
+    assert coerced.values.values.to_pylist() == [2]
 
 
 def test_empty_strings_of_json_lists_are_values() -> None:

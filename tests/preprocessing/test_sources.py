@@ -121,6 +121,11 @@ class TestCsv:
         assert rows_of(blocks)[-1]["b"] == b"two\nlines"
         assert rejects_of(blocks) == [(3, "malformed_row", b'"3,4'), (5, "malformed_row", b'7,"8')]
 
+    def test_a_row_over_lines_with_too_many_cells_rejects_each_line(self, tmp_path: Path) -> None:
+        blocks = read(write(tmp_path / "x.csv", b'a,b\n"3\n4",5,6\n7,8\n'))
+        assert rows_of(blocks) == [{"a": b"7", "b": b"8"}]
+        assert rejects_of(blocks) == [(2, "malformed_row", b'"3'), (3, "malformed_row", b'4",5,6')]
+
     def test_quotes_inside_a_plain_value_stand_for_themselves(self, tmp_path: Path) -> None:
         blocks = read(write(tmp_path / "x.csv", b'a,b\n5" disk,1\n3,4\na",",b\n6,7\n'))
         assert rows_of(blocks)[:2] == [{"a": b'5" disk', "b": b"1"}, {"a": b"3", "b": b"4"}]
