@@ -27,7 +27,7 @@ class TrainLog:
     def stepped(self, step: int, *, losses: Sequence[float], learning_rate: float, rows_per_s: float | None) -> None:
         """Records the losses of the steps up to `step`; a point is their mean over `every_steps` steps or more."""
         self._losses.extend(losses)
-        if self._writer is None or len(self._losses) < self._spec.every_steps:
+        if len(self._losses) < self._spec.every_steps:
             return
         figures = {"train/loss": float(np.mean(self._losses)), "train/learning_rate": learning_rate}
         if rows_per_s is not None:
@@ -56,6 +56,8 @@ class TrainLog:
             self._writer.close()
 
     def _write(self, step: int, figures: Mapping[str, float]) -> None:
+        if self._writer is None:
+            return
         with self._writer.as_default():
             for name, value in figures.items():
                 tf.summary.scalar(name, value, step=step)

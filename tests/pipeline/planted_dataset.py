@@ -42,12 +42,12 @@ def write_shard(folder: Path, name: str, records: list[bytes]) -> Shard:
 
 
 def planted_records(count: int, *, seed: int, label: float | None = None) -> list[bytes]:
-    """Returns rows whose label is 1 with probability 0.95 or 0.05, by an exclusive or of user group and item group."""
+    """Returns rows whose label is 1 with probability 0.95 or 0.05, by the item: odd or even."""
     random = np.random.default_rng(seed)
     records = []
     for _ in range(count):
         user, item = (int(value) for value in random.integers(1, NUM_IDS, 2))
-        positive = (user % 2 == item % 2) if random.random() < 0.95 else random.random() < 0.5
+        positive = (item % 2 == 0) == (random.random() < 0.95)
         records.append(
             record(
                 ids=[user, item],
