@@ -1,7 +1,7 @@
 """The truth of the simulated shop: how likely a user clicks an item that is shown.
 
 The examination hypothesis (Richardson et al. 2007): p = P(examined | position) x P(click | examined), with
-P(examined | k) = k^-0.4 and P(click | examined) = sigmoid(intercept + scale x u). The utility u adds
+P(examined | k) = k^-0.5 and P(click | examined) = sigmoid(intercept + scale x u). The utility u adds
 
     tastes by segment, gender, age and city for categories, by segment for brands and prices   (visible in the tables)
     the item's quality, its brand and tags, a trend of its own and its category's season        (moving with the day)
@@ -99,7 +99,7 @@ class Truth:
 
 def examination(position: Integers) -> Floats:
     """Returns the probability that a position, counted from 1, is looked at."""
-    return np.asarray(position ** np.float64(-0.4), np.float64)
+    return np.asarray(position ** np.float64(-0.5), np.float64)
 
 
 def exposures(items: Items, *, day: int) -> Floats:
@@ -142,7 +142,7 @@ def _uncalibrated(sizes: Sizes, *, seed: int, days: int) -> Truth:
     rng = generator(seed, "tastes", 0)
     num_categories = len(CATEGORIES)
     # Of each pair: how keen a group is on anything, and on what.
-    by_segment = rng.normal(0.0, 0.3, (len(SEGMENTS), 1)) + rng.normal(0.0, 0.42, (len(SEGMENTS), num_categories))
+    by_segment = rng.normal(0.0, 0.3, (len(SEGMENTS), 1)) + rng.normal(0.0, 0.34, (len(SEGMENTS), num_categories))
     by_gender = rng.normal(0.0, 0.1, (len(GENDERS), 1)) + rng.normal(0.0, 0.25, (len(GENDERS), num_categories))
     by_city = rng.normal(0.0, 0.15, (len(CITIES), 1))
     by_age = rng.normal(0.0, 0.15) + rng.normal(0.0, 0.15, num_categories)
@@ -159,8 +159,8 @@ def _uncalibrated(sizes: Sizes, *, seed: int, days: int) -> Truth:
         user_thrift=rng.normal(0.15, 0.1, len(SEGMENTS))[users.segment] + users.thrift,
         item_appeal=items.quality + brand[items.brand] + tag[items.tags].sum(axis=1),
         season_phase=rng.random(num_categories),
-        hour=0.25 * np.sin(2 * np.pi * (np.arange(24) / 24 + rng.random())),
-        device=rng.normal(0.0, 0.25, len(DEVICES)),
+        hour=0.3 * np.sin(2 * np.pi * (np.arange(24) / 24 + rng.random())),
+        device=rng.normal(0.0, 0.3, len(DEVICES)),
         mean_log_price=float(np.log(items.price_cents[opening_items]).mean()),
     )
 

@@ -161,7 +161,7 @@ def test_the_truth_is_calibrated(clean: SimulationSummary) -> None:
 def test_position_lowers_the_probability_as_documented(clean: SimulationSummary) -> None:
     table = pq.read_table(clean.folder / "truth" / "dt=2026-10-24.parquet")
     ratio = table["click_probability"].to_numpy() / table["examined_click_probability"].to_numpy()
-    assert np.allclose(ratio[:10], np.arange(1, 11) ** -0.4, rtol=1e-12)
+    assert np.allclose(ratio[:10], np.arange(1, 11) ** -0.5, rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(5))
