@@ -15,6 +15,7 @@ __all__ = ["Histogram", "merge_histograms"]
 # A double is 1 sign, 11 exponent and 52 mantissa bits: dropping 41 keeps 11 bits of mantissa, so that a bin is at
 # most 1/2048 of its value wide, integers below 4096 are exact, and a column has some thousand bins.
 _DROPPED_BITS = 41
+_DROPPED_MASK = np.int64((1 << _DROPPED_BITS) - 1)
 _MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 
 
@@ -23,7 +24,7 @@ class Histogram:
     """Counts of values by the leading bits of their binary form; independent of the order of merging.
 
     Attributes:
-        keys: int64, rising; a key is the top 23 bits of a double, mapped so that keys rise as values do.
+        keys: int64, rising; the top 23 bits of a double, mapped so that keys rise as values do.
         counts: int64, of each key, all above 0.
     """
 
@@ -43,11 +44,12 @@ class Histogram:
         return int(self.counts.sum())
 
     def edges(self) -> npt.NDArray[np.float64]:
-        """Returns the least value of each bin, rising."""
-        return _in_order(self.keys << _DROPPED_BITS).view(np.float64)
+        """Returns the value nearest to zero of each bin, rising."""
+        bits = self.keys << _DROPPED_BITS
+        return _in_order(np.where(bits < 0, bits | _DROPPED_MASK, bits)).view(np.float64)
 
     def quantiles(self, shares: Sequence[float]) -> npt.NDArray[np.float64]:
-        """Returns for each share q in [0, 1] the bin edge at or below the value at 0-based rank floor(q * n)."""
+        """Returns for each share q in [0, 1] the edge of the bin with the value at 0-based rank floor(q * n)."""
         total = self.total()
         if total == 0:
             return np.full(len(shares), np.nan)

@@ -15,7 +15,7 @@ __all__ = ["ZoneOffsets", "zone_offsets"]
 # no zone of the database has changed twice within one.
 _FIRST_YEAR, _LAST_YEAR = 1900, 2100
 _DAY_S = 86_400
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SECOND = dt.timedelta(seconds=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +54,12 @@ def zone_offsets(time_zone: str) -> ZoneOffsets:
 
 
 def _seconds(instant: dt.datetime) -> int:
-    return (instant - _EPOCH) // dt.timedelta(seconds=1)
+    return int(instant.timestamp())
 
 
 def _offset_s(zone: zoneinfo.ZoneInfo, second: int) -> int:
-    offset = (_EPOCH + dt.timedelta(seconds=second)).astimezone(zone).utcoffset() or dt.timedelta()
-    return offset // dt.timedelta(seconds=1)
+    offset = dt.datetime.fromtimestamp(second, zone).utcoffset()
+    return 0 if offset is None else offset // _SECOND
 
 
 def _transition(zone: zoneinfo.ZoneInfo, *, before: int, after: int) -> int:

@@ -1,0 +1,104 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from preprocessing import analysis
+from preprocessing.errors import ConfigError
+from preprocessing.spec import (
+    CategoricalFeature,
+    CrossedFeature,
+    FeatureSpec,
+    HashedFeature,
+    HourOfDayFeature,
+    IntegerFeature,
+    MultivaluedFeature,
+    NumericFeature,
+)
+from preprocessing.transform_plan import TransformPlan, check_tables, plan_transform
+
+ROWS = pa.table(
+    {
+        "city": pa.array([b"a", b"b"], pa.binary()),
+        "tags": pa.array([[b"a"], [b"b"]], pa.list_(pa.binary())),
+        "sizes": pa.array([[1.0], [2.0]], pa.list_(pa.float64())),
+        "price": pa.array([1.0, 2.0]),
+        "count": pa.array([1, 2], pa.int64()),
+        "same": pa.array([0.1, 0.1]),
+    }
+)
+
+
+def plan(*features: FeatureSpec) -> TransformPlan:
+    types = {field.name: field.type for field in ROWS.schema}
+    state = analysis.analyse(ROWS, features)
+    return plan_transform(features, state, time_zone="UTC", labels=["y"], raw_types=types)
+
+
+WRONG: list[FeatureSpec] = [
+    CategoricalFeature(kind="categorical", name="f", column="price"),
+    CategoricalFeature(kind="categorical", name="f", column="tags"),
+    MultivaluedFeature(kind="multivalued", name="f", column="city"),
+    MultivaluedFeature(kind="multivalued", name="f", column="sizes"),
+    HashedFeature(kind="hashed", name="f", column="price", buckets=3),
+    IntegerFeature(kind="integer", name="f", column="city", size=3),
+    NumericFeature(kind="numeric", name="f", column="city"),
+    HourOfDayFeature(kind="hour_of_day", name="f", column="price"),
+    CrossedFeature(kind="crossed", name="f", columns=("city", "price"), buckets=3),
+]
+
+
+@pytest.mark.parametrize("feature", WRONG, ids=lambda feature: f"{feature.kind}")
+def test_a_column_of_the_wrong_type_is_a_config_error(feature: FeatureSpec) -> None:
+    types = {field.name: field.type for field in ROWS.schema}
+    with pytest.raises(ConfigError, match=r"features\.f: kind"):
+        plan_transform([feature], analysis.State(features={}), time_zone="UTC", labels=["y"], raw_types=types)
+
+
+def test_an_absent_column_names_the_nearest() -> None:
+    feature = CategoricalFeature(kind="categorical", name="f", column="citty")
+    types = {field.name: field.type for field in ROWS.schema}
+    with pytest.raises(ConfigError, match="nearest is 'city'"):
+        plan_transform([feature], analysis.State(features={}), time_zone="UTC", labels=["y"], raw_types=types)
+
+
+def test_features_that_share_a_table_must_lay_it_out_alike() -> None:
+    one = CategoricalFeature(kind="categorical", name="one", table="t", min_count=2)
+    with pytest.raises(ConfigError, match=r"features\.two: it shares table 't' with 'one'"):
+        check_tables([one, CategoricalFeature(kind="categorical", name="two", table="t")])
+    with pytest.raises(ConfigError, match="shares table"):
+        check_tables([one, HashedFeature(kind="hashed", name="two", table="t", buckets=5)])
+    check_tables([one, MultivaluedFeature(kind="multivalued", name="two", table="t", min_count=2)])
+
+
+def test_a_constant_column_is_not_divided_by_its_rounding() -> None:
+    (only,) = plan(NumericFeature(kind="numeric", name="same")).features
+    assert only.deviation == 1.0
+    assert only.mean == pytest.approx(np.float32(0.1))
+
+
+def test_a_given_fill_is_clipped_and_logged_like_a_raw_value() -> None:
+    feature = NumericFeature(kind="numeric", name="price", missing=100.0, clip=(0.0, 7.0), log1p=True)
+    assert plan(feature).features[0].fill == pytest.approx(np.log(8.0))
+
+
+def test_inputs_keep_the_order_of_the_config() -> None:
+    made = plan(
+        NumericFeature(kind="numeric", name="price"),
+        CategoricalFeature(kind="categorical", name="city"),
+        MultivaluedFeature(kind="multivalued", name="tags", pooling="sum"),
+        NumericFeature(kind="numeric", name="count", buckets=2),
+        CategoricalFeature(kind="categorical", name="town", column="city", table="city"),
+        NumericFeature(kind="numeric", name="same", indicator=False),
+    ).schema
+    assert [field.name for field in made.id_fields] == ["city", "count", "town"]
+    assert [field.table for field in made.id_fields] == ["city", "count", "city"]
+    assert [(field.name, field.length, field.pooling) for field in made.list_fields] == [("tags", 8, "sum")]
+    assert made.dense == ("price", "price:missing", "same")
+    assert [table.name for table in made.tables] == ["city", "tags", "count"]
+    assert [(raw.name, raw.dtype, raw.length) for raw in made.raw_columns] == [
+        ("price", "float32", None),
+        ("city", "string", None),
+        ("tags", "string", 8),
+        ("count", "int64", None),
+        ("same", "float32", None),
+    ]
