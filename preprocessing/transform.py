@@ -22,7 +22,7 @@ from preprocessing.manifest import write_json
 from preprocessing.raw_values import raw_tensors
 from preprocessing.schema import DENSE_KEY, IDS_KEY, LIST_PREFIX, RawColumn
 from preprocessing.spec import FeatureSpec, MultivaluedFeature, NumericFeature, columns_of
-from preprocessing.transform_plan import FeaturePlan, TransformPlan, check_tables, plan_transform
+from preprocessing.transform_plan import FeaturePlan, TransformPlan, plan_transform
 from preprocessing.vocabulary import first_token_id
 from preprocessing.vocabulary_table import id_table, write_asset
 
@@ -30,7 +30,6 @@ __all__ = [
     "TRANSFORM_FILE",
     "Transform",
     "TransformPlan",
-    "check_tables",
     "encode_columns",
     "load_transform",
     "plan_transform",

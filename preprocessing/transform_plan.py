@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,8 +12,9 @@ import pyarrow as pa
 
 from preprocessing import vocabulary
 from preprocessing.analysis import FeatureState, State, log_clip
-from preprocessing.errors import ConfigError
-from preprocessing.raw_values import is_list, raw_dtype
+from preprocessing.errors import DataError
+from preprocessing.feature_checks import check_columns, check_tables
+from preprocessing.raw_values import raw_dtype
 from preprocessing.schema import DatasetSchema, IdField, ListField, RawColumn, TableSchema
 from preprocessing.spec import (
     CategoricalFeature,
@@ -34,7 +34,7 @@ from preprocessing.time_zones import zone_offsets
 from preprocessing.token_counts import merge_counts
 from preprocessing.vocabulary import Vocabulary
 
-__all__ = ["FeaturePlan", "TransformPlan", "check_tables", "indicator_name", "plan_transform"]
+__all__ = ["FeaturePlan", "TransformPlan", "indicator_name", "plan_transform"]
 
 _FORMAT = 1
 # A float32 has 24 bits: a spread below this share of the mean is rounding, as is one that float32 cannot hold.
@@ -132,10 +132,15 @@ def plan_transform(
     Raises:
         ConfigError: if a feature reads a column that is absent or of another type than it can use, or features
             that share a table contradict each other.
+        DataError: if the training split had no rows.
     """
     check_tables(features)
     for feature in features:
-        _check_columns(feature, raw_types)
+        check_columns(feature, raw_types)
+        if feature.name not in state.features or state.features[feature.name].num_rows == 0:
+            raise DataError(
+                "the training split has no rows to learn from; check data.split against the days of the logs"
+            )
     vocabularies = _vocabularies(features, state)
     plans = tuple(_plan_feature(feature, state.features[feature.name]) for feature in features)
     schema = DatasetSchema(
@@ -160,64 +165,6 @@ def plan_transform(
         labels=tuple(labels),
     )
     return TransformPlan(schema=schema, features=plans, vocabularies=vocabularies, time_zone=time_zone)
-
-
-def _layout(feature: FeatureSpec) -> tuple[object, ...]:
-    """Returns what features that share a table must have in common."""
-    if isinstance(feature, CategoricalFeature | MultivaluedFeature):
-        return ("vocabulary", feature.min_count, feature.max_size, feature.oov_buckets)
-    if isinstance(feature, HashedFeature | CrossedFeature):
-        return ("hashed", feature.buckets)
-    if isinstance(feature, IntegerFeature):
-        return ("integer", feature.size)
-    return (feature.kind, feature.name)
-
-
-def check_tables(features: Sequence[FeatureSpec]) -> None:
-    """Checks that features which share a table lay out its rows alike.
-
-    Raises:
-        ConfigError: naming the two that do not.
-    """
-    owners: dict[str, FeatureSpec] = {}
-    for feature in features:
-        table = table_of(feature)
-        if table is None:
-            continue
-        owner = owners.setdefault(table, feature)
-        if _layout(owner) != _layout(feature):
-            raise ConfigError(
-                f"features.{feature.name}: it shares table {table!r} with {owner.name!r}, so both must be of kinds and "
-                f"settings that lay out its rows alike; {owner.name!r} has {_layout(owner)}, {feature.name!r} has "
-                f"{_layout(feature)}; make them equal or give one a table of its own"
-            )
-
-
-def _check_columns(feature: FeatureSpec, raw_types: Mapping[str, pa.DataType]) -> None:
-    for name in columns_of(feature):
-        if name not in raw_types:
-            near = difflib.get_close_matches(name, raw_types, n=1)
-            hint = f"; the nearest is {near[0]!r}" if near else f"; there are {', '.join(sorted(raw_types))}"
-            raise ConfigError(f"features.{feature.name}: the joined rows have no column {name!r}{hint}")
-        kind = raw_types[name]
-        if is_list(kind) != isinstance(feature, MultivaluedFeature):
-            advice = "use kind multivalued" if is_list(kind) else "declare the column as list<string> with a delimiter"
-            raise ConfigError(
-                f"features.{feature.name}: kind {feature.kind} cannot read column {name!r} of type {kind}; {advice}"
-            )
-        if raw_dtype(kind) not in _readable(feature):
-            raise ConfigError(
-                f"features.{feature.name}: kind {feature.kind} reads {' or '.join(_readable(feature))} columns, "
-                f"{name!r} is {kind}; declare another type or another kind"
-            )
-
-
-def _readable(feature: FeatureSpec) -> tuple[str, ...]:
-    if isinstance(feature, NumericFeature):
-        return ("int64", "float32")
-    if isinstance(feature, IntegerFeature | HourOfDayFeature | DayOfWeekFeature):
-        return ("int64",)
-    return ("string", "int64")
 
 
 def _vocabularies(features: Sequence[FeatureSpec], state: State) -> dict[str, Vocabulary]:

@@ -3,7 +3,8 @@ import pyarrow as pa
 import pytest
 
 from preprocessing import analysis
-from preprocessing.errors import ConfigError
+from preprocessing.errors import ConfigError, DataError
+from preprocessing.feature_checks import check_tables
 from preprocessing.spec import (
     CategoricalFeature,
     CrossedFeature,
@@ -14,7 +15,7 @@ from preprocessing.spec import (
     MultivaluedFeature,
     NumericFeature,
 )
-from preprocessing.transform_plan import TransformPlan, check_tables, plan_transform
+from preprocessing.transform_plan import TransformPlan, plan_transform
 
 ROWS = pa.table(
     {
@@ -59,6 +60,14 @@ def test_an_absent_column_names_the_nearest() -> None:
     types = {field.name: field.type for field in ROWS.schema}
     with pytest.raises(ConfigError, match="nearest is 'city'"):
         plan_transform([feature], analysis.State(features={}), time_zone="UTC", labels=["y"], raw_types=types)
+
+
+def test_an_empty_training_split_is_a_data_error() -> None:
+    feature = CategoricalFeature(kind="categorical", name="city")
+    types = {field.name: field.type for field in ROWS.schema}
+    for state in (analysis.merge([]), analysis.analyse(ROWS[:0], [feature])):
+        with pytest.raises(DataError, match="no rows to learn from"):
+            plan_transform([feature], state, time_zone="UTC", labels=["y"], raw_types=types)
 
 
 def test_features_that_share_a_table_must_lay_it_out_alike() -> None:
