@@ -8,10 +8,8 @@ What it writes is an artefact of its own: the raw joined rows that records, gate
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
-import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,64 +20,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preprocessing.cleaning import REJECTS, arrow_schema, clean
+from preprocessing.cleaning import arrow_schema
 from preprocessing.columnar import duplicate_free, hash_rows
-from preprocessing.errors import DataError, LabelError, RejectBudgetError, SourceError
+from preprocessing.examples_summary import ExamplesSummary, check_summary, summarise
 from preprocessing.joining import MS_PER_S, join_partition
 from preprocessing.manifest import write_json
+from preprocessing.reading_job import PROGRESS_FOLDER, REJECTS_FOLDER, ReadFiles, cleaned_sources, event_sources
 from preprocessing.runner import follow_progress, plain_errors, report_rows
 from preprocessing.shuffle import Carrier, ColumnarShuffle, Partition, read_slices, read_spilled, spill
-from preprocessing.sources import read_table_blocks
 from preprocessing.spec import SPLITS, DataSpec, SourceSpec
 from preprocessing.splits import day_name, day_of
 
-__all__ = ["ROWS_FOLDER", "ExamplesSummary", "build_examples", "event_sources"]
+__all__ = ["ROWS_FOLDER", "build_examples"]
 
-BLOCK_BYTES = 16 << 20
 ROWS_FOLDER = "rows"
-REJECTS_FOLDER = "rejects"
 WITHOUT_DAY = 0
 _EVENT = tuple[str, pa.RecordBatch]
-
-
-@dataclasses.dataclass(frozen=True)
-class ExamplesSummary:
-    """What the job read and wrote.
-
-    Attributes:
-        sources: of each source, rows read, rejected, and rejected by reason.
-        counts: sums over all partitions: duplicates, unmatched joins, rows and positives by split, ...
-        shards: of each split, (day, file relative to the artefact, rows), sorted.
-    """
-
-    sources: dict[str, dict[str, Any]]
-    counts: dict[str, int]
-    shards: dict[str, list[tuple[str, str, int]]]
-
-
-def event_sources(spec: DataSpec) -> dict[str, SourceSpec]:
-    """Returns the sources that are shuffled: the impressions and the action logs, as they must be cleaned.
-
-    The clock of an event is required, and absurd if it lies before 1970.
-    """
-    names = {spec.impressions: spec.roles.event_time}
-    for label in spec.labels:
-        if label.action is not None:
-            names[label.action.source] = spec.sources[label.action.source].event_time
-    return {name: _with_clock(spec.sources[name], clock, None) for name, clock in names.items()}
-
-
-def _with_clock(source: SourceSpec, clock: str | None, latest_ms: float | None) -> SourceSpec:
-    if clock is None:
-        return source
-    column = source.columns[clock]
-    bounds = {
-        "required": True,
-        "min": max(0.0, column.min if column.min is not None else 0.0),
-        "max": min(bound for bound in (column.max, latest_ms, float(2**62)) if bound is not None),
-    }
-    columns = {**source.columns, clock: column.model_copy(update=bounds)}
-    return source.model_copy(update={"columns": columns})
 
 
 def build_examples(
@@ -108,29 +64,18 @@ def build_examples(
     Raises:
         DataError: nothing was read, too much was rejected, or a split came out empty or of one class.
     """
-    for name in (ROWS_FOLDER, REJECTS_FOLDER, "scratch/spill", "scratch/parts", "scratch/progress"):
+    for name in (ROWS_FOLDER, REJECTS_FOLDER, "scratch/spill", "scratch/parts", PROGRESS_FOLDER):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for split in SPLITS:
         (folder / ROWS_FOLDER / split).mkdir(exist_ok=True)
-    latest_ms = as_of_ms + spec.future_tolerance_s * MS_PER_S
-    sources = {name: _with_latest(source, latest_ms, spec, name) for name, source in _needed(spec).items()}
-    with plain_errors(), follow_progress(folder / "scratch" / "progress", observe), pipeline() as p:
+    sources = cleaned_sources(spec, as_of_ms=as_of_ms)
+    with plain_errors(), follow_progress(folder / PROGRESS_FOLDER, observe), pipeline() as p:
         _graph(p, spec, sources, files, folder=folder, rows_per_shard=rows_per_shard, carrier=carrier)
     reads = json.loads((folder / "scratch" / "parts" / "reads.json").read_bytes())
     partitions = json.loads((folder / "scratch" / "parts" / "partitions.json").read_bytes())
-    summary = _summarise(reads, partitions)
-    _check(summary, spec, folder)
+    summary = summarise(reads, partitions)
+    check_summary(summary, spec, rejects=folder / REJECTS_FOLDER)
     return summary
-
-
-def _needed(spec: DataSpec) -> dict[str, SourceSpec]:
-    sides = {join.source: spec.sources[join.source] for join in spec.joins}
-    return {**sides, **event_sources(spec)}
-
-
-def _with_latest(source: SourceSpec, latest_ms: float, spec: DataSpec, name: str) -> SourceSpec:
-    clock = spec.roles.event_time if name == spec.impressions else source.event_time
-    return _with_clock(source, clock, latest_ms) if name in event_sources(spec) else source
 
 
 def _graph(
@@ -151,9 +96,9 @@ def _graph(
         carrier=carrier,
         folder=folder / "scratch" / "spill",
     )
-    side_names = [join.source for join in spec.joins]
-    read = _Read(sources=sources, folder=str(folder))
-    numbered, reads = _read_files(p, "Events", read, {name: files[name] for name in event_sources(spec)})
+    events = {name: files[name] for name in event_sources(spec)}
+    sides = {join.source: files[join.source] for join in spec.joins}
+    numbered, reads = p | "Events" >> ReadFiles(events, sources=sources, folder=folder)
     batches = numbered | "Batches" >> beam.Map(_event).with_output_types(_EVENT)
     results = []
     key = spec.sources[spec.impressions].duplicates
@@ -162,7 +107,7 @@ def _graph(
         kept, counts = _without_duplicates(batches, spec, schema, key, shuffle)
         batches = kept | "WithActions" >> beam.Flatten()
         results.append(counts)
-    side_batches, side_reads = _read_files(p, "Sides", read, {name: files[name] for name in side_names})
+    side_batches, side_reads = p | "Sides" >> ReadFiles(sides, sources=sources, folder=folder)
     side_files = beam.pvalue.AsList(
         side_batches | "SpillSides" >> beam.Map(_spill_side, str(folder / "scratch" / "spill"))
     )
@@ -177,69 +122,6 @@ def _graph(
 
 def _event(element: tuple[str, int, int, pa.RecordBatch]) -> tuple[str, pa.RecordBatch]:
     return element[0], element[3]
-
-
-def _read_files(
-    p: beam.Pipeline, name: str, read: _Read, files: dict[str, Sequence[str]]
-) -> tuple[beam.PCollection, beam.PCollection]:
-    elements = [(source, i, path) for source, paths in files.items() for i, path in enumerate(paths)]
-    outputs = (
-        p
-        | f"{name}Files" >> beam.Create(elements)
-        | f"{name}Spread" >> beam.Reshuffle()
-        | f"{name}Read" >> beam.ParDo(read).with_outputs("summary", main="batches")
-    )
-    return outputs.batches, outputs.summary
-
-
-class _Read(beam.DoFn):
-    """Reads and cleans one file: (source, batch) for its rows, a dead-letter file for its rejects."""
-
-    def __init__(self, *, sources: dict[str, SourceSpec], folder: str) -> None:
-        self._sources = sources
-        self._folder = folder
-
-    def process(self, element: tuple[str, int, str]) -> Iterator[Any]:
-        source, number, path = element
-        spec = self._sources[source]
-        reasons: dict[str, int] = {}
-        num_rows = block_number = 0
-        with _DeadLetters(Path(self._folder) / REJECTS_FOLDER / f"{source}-{number:05d}.parquet") as dead:
-            for block in read_table_blocks(path, spec, block_bytes=BLOCK_BYTES):
-                cleaned = clean(block, spec, source=source, path=path)
-                dead.write(cleaned.rejects)
-                for reason in cleaned.rejects.column("reason").to_pylist():
-                    reasons[reason] = reasons.get(reason, 0) + 1
-                num_rows += cleaned.rows.num_rows + cleaned.rejects.num_rows
-                report_rows(f"{self._folder}/scratch/progress", cleaned.rows.num_rows)
-                yield source, number, block_number, cleaned.rows
-                block_number += 1
-        summary = {"source": source, "path": path, "rows": num_rows, "reasons": reasons}
-        yield beam.pvalue.TaggedOutput("summary", summary)
-
-
-class _DeadLetters:
-    """A Parquet file of rejected rows that exists only if there are any, and only when complete."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.{id(self)}")
-        self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> _DeadLetters:
-        return self
-
-    def write(self, rejects: pa.RecordBatch) -> None:
-        """Adds rows of the `REJECTS` schema."""
-        if rejects.num_rows:
-            self._writer = self._writer or pq.ParquetWriter(self._temporary, REJECTS, compression="zstd")
-            self._writer.write_batch(rejects)
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            if kind is None:
-                self._temporary.replace(self._path)
 
 
 def _without_duplicates(
@@ -337,7 +219,7 @@ class _Join(beam.DoFn):
                 name = f"{ROWS_FOLDER}/{split}/{day}-{element.index:05d}.parquet"
                 _write_parquet(rows, Path(self._folder) / name)
                 shards.append((split, day, name, rows.num_rows))
-        report_rows(f"{self._folder}/scratch/progress", impressions.num_rows)
+        report_rows(f"{self._folder}/{PROGRESS_FOLDER}", impressions.num_rows)
         yield {"counts": joined.counts, "shards": shards}
 
     def _rows(self, partition: Partition, source: str) -> pa.Table:
@@ -373,47 +255,3 @@ class _ToJson(beam.PTransform):
 
 def _write_list(values: list[Any], path: str) -> None:
     write_json(Path(path), values)
-
-
-def _summarise(reads: list[dict[str, Any]], partitions: list[dict[str, Any]]) -> ExamplesSummary:
-    sources: dict[str, dict[str, Any]] = {}
-    for read in sorted(reads, key=lambda read: (read["source"], read["path"])):
-        total = sources.setdefault(read["source"], {"files": 0, "rows": 0, "rejected": 0, "reasons": {}})
-        total["files"] += 1
-        total["rows"] += read["rows"]
-        total["rejected"] += sum(read["reasons"].values())
-        for reason, count in read["reasons"].items():
-            total["reasons"][reason] = total["reasons"].get(reason, 0) + count
-    counts: dict[str, int] = {}
-    shards: dict[str, list[tuple[str, str, int]]] = {split: [] for split in SPLITS}
-    for partition in partitions:
-        for name, count in partition["counts"].items():
-            counts[name] = counts.get(name, 0) + count
-        for split, day, path, num_rows in partition["shards"]:
-            shards[split].append((day, path, num_rows))
-    return ExamplesSummary(sources, dict(sorted(counts.items())), {split: sorted(shards[split]) for split in SPLITS})
-
-
-def _check(summary: ExamplesSummary, spec: DataSpec, folder: Path) -> None:
-    for name, total in summary.sources.items():
-        if total["rows"] == 0:
-            raise SourceError(f"data.sources.{name}: {total['files']} file(s) hold no row; there is nothing to do")
-        share = total["rejected"] / total["rows"]
-        if share > spec.max_reject_share or total["rejected"] == total["rows"]:
-            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(total["reasons"].items()))
-            raise RejectBudgetError(
-                f"data.sources.{name}: {total['rejected']} of {total['rows']} rows rejected ({share:.2%}), more than "
-                f"data.max_reject_share = {spec.max_reject_share:.2%}: {reasons}; see {folder / REJECTS_FOLDER}"
-            )
-    for split in SPLITS:
-        num_rows = summary.counts.get(f"{split}_rows", 0)
-        if num_rows == 0:
-            raise DataError(f"split {split!r} has no rows; data.split does not fit the days or values in the data")
-        for label in spec.labels:
-            positive = summary.counts[f"{split}_positive_{label.name}"]
-            if positive in (0, num_rows):
-                only = 1 if positive else 0
-                raise LabelError(
-                    f"label {label.name!r} is {only} in all {num_rows} rows of split {split!r}: nothing can be learned "
-                    "from one class; look at data.labels, the action log's key and window, and data.split"
-                )
