@@ -1,7 +1,5 @@
 """A small schema, batches for it, and steps over them, for the tests of models."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -33,7 +31,14 @@ Batch = dict[str, NDArray[np.generic]]
 
 def make_spec(kind: str, **settings: object) -> ModelSpec:
     """Returns a small network of float64 weights."""
-    values = {"kind": kind, "embedding_dim": 4, "hidden_units": (8, 6), "precision": "float64", **settings}
+    values = {
+        "kind": kind,
+        "embedding_dim": 4,
+        "hidden_units": (8, 6),
+        "cross_layers": 2,
+        "precision": "float64",
+        **settings,
+    }
     return ModelSpec.model_validate(values)
 
 
@@ -41,6 +46,12 @@ def make_optimizers(kind: str, *, learning_rate: float = 0.05, l1: float = 0.0, 
     """Returns one optimizer for all groups."""
     one = OptimizerSpec.model_validate({"kind": kind, "learning_rate": learning_rate, "l1": l1, "l2": l2})
     return OptimizersSpec(tables=one, wide=one, dense=one)
+
+
+def planted_rule(ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Returns the label [B, 1] of ids [B, 2]: odd items, and every third one with an odd user."""
+    user, item = ids[:, :1], ids[:, 1:]
+    return (item % 2 == 1) | ((user % 2 == 1) & (item % 3 == 0))
 
 
 def make_batch(size: int, *, seed: int, padded: int = 0) -> Batch:
@@ -53,7 +64,7 @@ def make_batch(size: int, *, seed: int, padded: int = 0) -> Batch:
         "list/history": random.integers(0, NUM_ITEMS, (size, 3)),
         "list/tags": random.integers(0, NUM_TAGS, (size, 2)),
         "dense": random.normal(size=(size, 2)).astype(np.float32),
-        "labels": ((ids.sum(1, keepdims=True) % 2) == 0).astype(np.float32),
+        "labels": planted_rule(ids).astype(np.float32),
         "weight": weight.astype(np.float32),
     }
     return pad(batch, padded)
@@ -67,10 +78,11 @@ def pad(batch: Batch, count: int) -> Batch:
 class Stepper:
     """Runs training steps of a model on global batches under its strategy; compiled once."""
 
-    def __init__(self, model: RankingModel, *, step: int = 0) -> None:
+    def __init__(self, model: RankingModel) -> None:
+        self.model = model
         self._strategy = model.replicas.strategy
         self._count = model.replicas.count
-        self._step = step
+        self.step = 0
 
         def one(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor) -> dict[str, tf.Tensor]:
             return model.train_step(batch, step=step, learning_rate_scale=scale)
@@ -82,12 +94,18 @@ class Stepper:
             reduce = tf.distribute.ReduceOp.SUM
             return {key: self._strategy.reduce(reduce, value, axis=None) for key, value in outputs.items()}
 
-        self._run = tf.function(on_all, autograph=False, reduce_retracing=True)
+        # Any batch size in one graph, where that can be said; on several replicas keep to one size.
+        shapes = {key: value.shape[1:] for key, value in make_batch(1, seed=0).items()}
+        dtypes = {key: value.dtype for key, value in make_batch(1, seed=0).items()}
+        specs = {key: tf.TensorSpec((None, *shapes[key]), dtypes[key]) for key in shapes}
+        scalars = (tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.float32))
+        signature = (specs, *scalars) if self._strategy is None else None
+        self._run = tf.function(on_all, autograph=False, input_signature=signature)
 
     def __call__(self, batch: Batch, *, scale: float = 1.0) -> float:
         """Returns the loss of the global batch after one more step."""
-        outputs = self._run(self._slices(batch), tf.constant(self._step, tf.int64), tf.constant(scale))
-        self._step += 1
+        outputs = self._run(self._slices(batch), tf.constant(self.step, tf.int64), tf.constant(scale))
+        self.step += 1
         return float(outputs["loss"])
 
     def _slices(self, batch: Batch) -> object:
@@ -117,14 +135,22 @@ def state(model: RankingModel) -> dict[str, NDArray[np.floating]]:
     return arrays
 
 
+def set_state(model: RankingModel, arrays: dict[str, NDArray[np.floating]]) -> None:
+    """Sets what `state` returns."""
+    for table in model.tables.plan.tables:
+        for group in model.tables.groups:
+            for array in model.tables.arrays(group):
+                values = arrays[f"{table.name}/{group}/{array}"]
+                model.tables.write(table.name, group, array=array, start=0, values=values)
+    for name, variable in model.dense_variables.items():
+        variable.assign(arrays[name])
+    for slot, variables in model.dense_slots.items():
+        for name, variable in variables.items():
+            variable.assign(arrays[f"{slot}/{name}"])
+
+
 def largest_difference(one: dict[str, NDArray[np.floating]], other: dict[str, NDArray[np.floating]]) -> float:
     """Returns the largest difference between equally named arrays."""
     if one.keys() != other.keys():
         raise KeyError(sorted(one.keys() ^ other.keys()))
     return max((float(np.abs(one[key] - other[key]).max()) for key in one), default=0.0)
-
-
-def run(model: RankingModel, batches: Sequence[Batch]) -> list[float]:
-    """Returns the losses of some steps."""
-    stepper = Stepper(model)
-    return [stepper(batch) for batch in batches]
