@@ -116,7 +116,7 @@ def sizes_for(rows_per_day: int) -> Sizes:
         num_items=num_items,
         num_brands=min(200, max(10, num_items // 25)),
         new_users_per_day=max(1, num_users // 100),
-        new_items_per_day=max(1, num_items // 50),
+        new_items_per_day=max(1, num_items // 100),
     )
 
 

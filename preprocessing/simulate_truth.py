@@ -104,7 +104,7 @@ def examination(position: Integers) -> Floats:
 
 def exposures(items: Items, *, day: int) -> Floats:
     """Returns how often each item is shown on a day, in relation to the others; newcomers are pushed."""
-    boost = 2.0 * np.exp(-(day - items.first_day) / 2.0)
+    boost = np.exp(-(day - items.first_day) / 2.0)
     return np.asarray(items.exposure * (1.0 + np.where(items.first_day > 0, boost, 0.0)), np.float64)
 
 
