@@ -33,7 +33,9 @@ class PreprocessSpec(BaseModel):
 
     workers: int = Field(0, ge=0, description="Parallel workers; 0 is one for each processor.")
     mode: Literal["multi_threading", "multi_processing"] = "multi_threading"
-    rows_per_shard: int = Field(200_000, ge=1, description="Largest number of impressions of a day in one file.")
+    rows_per_shard: int = Field(
+        200_000, ge=1, description="About the largest number of impressions of a period in one file."
+    )
 
 
 class EvaluateSpec(BaseModel):

@@ -118,7 +118,7 @@ def _check_roles(data: DataSpec, columns: Mapping[str, ColumnSpec]) -> Iterator[
     if event_time in columns and event_time not in data.sources[data.impressions].columns:
         yield f"data.roles.event_time: {event_time!r} must be a column of the impressions"
     weight = data.roles.weight
-    if weight in columns and columns[weight].type not in _TYPES_OF_KIND["numeric"]:
+    if weight is not None and weight in columns and columns[weight].type not in _TYPES_OF_KIND["numeric"]:
         yield f"data.roles.weight: column {weight!r} must be a number, it is {columns[weight].type}"
 
 

@@ -95,9 +95,10 @@ class Display:
                 best = "  [green]best so far[/]" if is_best else ""
                 self.console.print(f"  valid at step {step}: {figures}{best}", soft_wrap=True)
             case Finished(result=result):
-                rate = f"{result.rows_per_s:,.0f} rows/s"
                 why = ", stopped early" if result.stopped_early else ""
-                self.console.print(f"  best step {result.best_step} of {result.num_steps}{why}; {rate}")
+                self.console.print(
+                    f"  best step {result.best_step} of {result.num_steps}{why}; {result.rows_per_s:,.0f} rows/s"
+                )
 
     def verdicts(self, verdicts: Sequence[Verdict]) -> None:
         """Prints each rule of the gate with its value and bounds."""

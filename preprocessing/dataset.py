@@ -1,7 +1,7 @@
 """A finished dataset on disk: which record shards each split has, how many rows, and where their raw rows are.
 
 <dataset>/schema.json                        the `DatasetSchema`
-<dataset>/<split>/<day>-<shard>.tfrecord     records
+<dataset>/<split>/<period>-<shard>.tfrecord     records
 <dataset>/transform/                         the transform, one TensorFlow graph
 <dataset>/vocabularies/<table>.parquet       token, count, in the order of ids
 <dataset>/statistics.json                    what the analysis of the training split found
@@ -26,11 +26,14 @@ TRANSFORM_FOLDER = "transform"
 
 
 class Shard(BaseModel):
-    """One file of records and the Parquet file of the same rows, raw and joined, in the same order."""
+    """One file of records and the Parquet file of the same rows, raw and joined, in the same order.
+
+    `period` names the day, month or year of the rows, or is "all" without an event time.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    day: str
+    period: str
     records: str
     rows: str
     num_rows: int

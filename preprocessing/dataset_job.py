@@ -1,7 +1,7 @@
 """Second Beam job: labelled rows to records. Analysis of the training split, then one transform for all splits.
 
 rows/train/*.parquet -> analyse -> merge -> transform (one TensorFlow graph), vocabularies, statistics
-rows/*/*.parquet     -> transform -> <split>/<day>-<shard>.tfrecord, in the order of the rows
+rows/*/*.parquet     -> transform -> <split>/<period>-<shard>.tfrecord, in the order of the rows
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def build_dataset(
 
     Args:
         examples: the finished artefact of `examples_job`.
-        shards: of each split, (day, file relative to `examples`, rows).
+        shards: of each split, (period, file relative to `examples`, rows).
         features: the features section of the config.
         labels: names of the labels, in order.
         time_zone: zone of hours and days of the week.
@@ -85,8 +85,8 @@ def build_dataset(
     here = Path(os.path.relpath(examples, final_folder))
     return {
         split: [
-            Shard(day=day, records=_record_name(path), rows=str(here / path), num_rows=num_rows)
-            for day, path, num_rows in paths
+            Shard(period=period, records=_record_name(path), rows=str(here / path), num_rows=num_rows)
+            for period, path, num_rows in paths
         ]
         for split, paths in shards.items()
     }

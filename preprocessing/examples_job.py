@@ -1,6 +1,6 @@
-"""First Beam job: logs to labelled rows in Parquet, a file for each day, split and shard, in record order.
+"""First Beam job: logs to labelled rows in Parquet, a file for each day (or period), split and shard, in record order.
 
-    files -> read, clean -> shuffle by (day, key) -> join, label, split -> rows/<split>/<day>-<shard>.parquet
+    files -> read, clean -> shuffle by (period, key) -> join, label, split -> rows/<split>/<period>-<shard>.parquet
                        \\-> rejects/<source>-<file>.parquet
 
 What it writes is an artefact of its own: the raw joined rows that records, gate, parity and warm-up refer to.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,18 @@ from preprocessing.reading_job import PROGRESS_FOLDER, REJECTS_FOLDER, ReadFiles
 from preprocessing.runner import follow_progress, plain_errors, report_rows
 from preprocessing.shuffle import Carrier, ColumnarShuffle, Partition, read_slices, read_spilled, spill
 from preprocessing.spec import SPLITS, DataSpec, SourceSpec
-from preprocessing.splits import day_name, day_of
+from preprocessing.splits import day_of, period_name, period_of
 
 __all__ = ["ROWS_FOLDER", "build_examples"]
 
 ROWS_FOLDER = "rows"
-WITHOUT_DAY = 0
+WITHOUT_PERIOD = 0
 _EVENT = tuple[str, pa.RecordBatch]
 
 
 def build_examples(
     spec: DataSpec,
-    files: dict[str, Sequence[str]],
+    files: Mapping[str, Sequence[str]],
     *,
     folder: Path,
     rows_per_shard: int,
@@ -55,7 +55,7 @@ def build_examples(
         spec: the data section of the config.
         files: of each source, its files in order.
         folder: where rows and rejects go; `scratch` below it is the caller's to remove.
-        rows_per_shard: about the largest number of impressions of a day in one file.
+        rows_per_shard: about the largest number of impressions of a period in one file.
         as_of_ms: the time of the run; later event times, beyond the tolerance, are rejects.
         pipeline: makes the Beam pipeline.
         carrier: how the shuffle moves rows.
@@ -82,7 +82,7 @@ def _graph(
     p: beam.Pipeline,
     spec: DataSpec,
     sources: dict[str, SourceSpec],
-    files: dict[str, Sequence[str]],
+    files: Mapping[str, Sequence[str]],
     *,
     folder: Path,
     rows_per_shard: int,
@@ -113,7 +113,7 @@ def _graph(
     )
     joined = (
         batches
-        | "Shuffle" >> shuffle(group_by=functools.partial(_by_day_and_key, spec=spec))
+        | "Shuffle" >> shuffle(group_by=functools.partial(_by_period_and_key, spec=spec))
         | "Join" >> beam.ParDo(_Join(spec=spec, sources=sources, folder=str(folder)), side_files)
     )
     _ = (*results, joined) | "Results" >> beam.Flatten() | "Partitions" >> _ToJson(parts / "partitions.json")
@@ -165,26 +165,35 @@ class _KeepOne(beam.DoFn):
             yield self._source, batch
 
 
-def _by_day_and_key(
+def _by_period_and_key(
     source: str, batch: pa.RecordBatch, *, spec: DataSpec
 ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
-    """Groups are days; an action is repeated on each day that holds an impression it can belong to."""
+    """Groups are periods; an action is repeated in each that holds an impression it can belong to."""
     actions = [label.action for label in spec.labels if label.action is not None]
-    key = actions[0].key if actions else (spec.roles.user,) if spec.roles.user in batch.schema.names else None
-    hashes = hash_rows(batch, key or batch.schema.names)
+    hashes = hash_rows(batch, actions[0].key if actions else _user_key(spec, batch))
     clock = spec.roles.event_time if source == spec.impressions else spec.sources[source].event_time
     if spec.roles.event_time is None or clock is None:
-        return batch, np.full(batch.num_rows, WITHOUT_DAY, np.int64), hashes
+        return batch, np.full(batch.num_rows, WITHOUT_PERIOD, np.int64), hashes
     times = batch.column(clock).to_numpy(zero_copy_only=False).astype(np.int64)
-    last = day_of(times, time_zone=spec.time_zone).astype(np.int64)
+    last = _periods(times, spec)
     if source == spec.impressions:
         return batch, last, hashes
     window_ms = max(round(action.window_s * MS_PER_S) for action in actions if action.source == source)
-    first = day_of(times - window_ms, time_zone=spec.time_zone).astype(np.int64)
+    first = _periods(times - window_ms, spec)
     repeats = last - first + 1
     index = np.repeat(np.arange(batch.num_rows), repeats)
     offsets = np.arange(len(index)) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     return batch.take(pa.array(index)), first[index] + offsets, hashes[index]
+
+
+def _user_key(spec: DataSpec, batch: pa.RecordBatch) -> Sequence[str]:
+    """Without actions to join, rows of one user stay together; without a user, any spread will do."""
+    user = spec.roles.user
+    return (user,) if user is not None and user in batch.schema.names else tuple(batch.schema.names)
+
+
+def _periods(times_ms: np.ndarray, spec: DataSpec) -> np.ndarray:
+    return period_of(day_of(times_ms, time_zone=spec.time_zone), spec.period)
 
 
 def _spill_side(element: tuple[str, int, int, pa.RecordBatch], folder: str) -> tuple[str, int, int, str]:
@@ -212,13 +221,13 @@ class _Join(beam.DoFn):
         joined = join_partition(
             impressions, spec=spec, actions={name: self._rows(element, name) for name in names}, sides=self._sides
         )
-        day = "all" if spec.roles.event_time is None else day_name(element.group)
+        period = "all" if spec.roles.event_time is None else period_name(element.group, spec.period)
         shards = []
         for split, rows in joined.rows.items():
             if rows.num_rows:
-                name = f"{ROWS_FOLDER}/{split}/{day}-{element.index:05d}.parquet"
+                name = f"{ROWS_FOLDER}/{split}/{period}-{element.index:05d}.parquet"
                 _write_parquet(rows, Path(self._folder) / name)
-                shards.append((split, day, name, rows.num_rows))
+                shards.append((split, period, name, rows.num_rows))
         report_rows(f"{self._folder}/{PROGRESS_FOLDER}", impressions.num_rows)
         yield {"counts": joined.counts, "shards": shards}
 

@@ -19,7 +19,7 @@ class ExamplesSummary:
     Attributes:
         sources: of each source, rows read, rejected, and rejected by reason.
         counts: sums over all partitions: duplicates, unmatched joins, rows and positives by split, ...
-        shards: of each split, (day, file relative to the artefact, rows), sorted.
+        shards: of each split, (period, file relative to the artefact, rows), sorted.
     """
 
     sources: dict[str, dict[str, Any]]
@@ -42,8 +42,8 @@ def summarise(reads: list[dict[str, Any]], partitions: list[dict[str, Any]]) -> 
     for partition in partitions:
         for name, count in partition["counts"].items():
             counts[name] = counts.get(name, 0) + count
-        for split, day, path, num_rows in partition["shards"]:
-            shards[split].append((day, path, num_rows))
+        for split, period, path, num_rows in partition["shards"]:
+            shards[split].append((period, path, num_rows))
     return ExamplesSummary(sources, dict(sorted(counts.items())), {split: sorted(shards[split]) for split in SPLITS})
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "LabelSpec",
     "MultivaluedFeature",
     "NumericFeature",
+    "Period",
     "Roles",
     "SourceSpec",
     "SplitSpec",
@@ -39,6 +40,7 @@ __all__ = [
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "list<string>", "list<int64>", "list<float64>"]
+Period = Literal["day", "month", "year"]
 SPLITS = ("train", "valid", "test")
 _COMPARISON = re.compile(r"^\s*(?P<column>\S+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<value>[-+0-9.eE]+)\s*$")
 
@@ -232,6 +234,9 @@ class DataSpec(BaseModel):
     roles: Roles = Roles()
     labels: tuple[LabelSpec, ...] = Field(min_length=1)
     split: SplitSpec
+    period: Period = Field(
+        "day", description="Unit of time in which rows are stored; larger where logs are sparse and long."
+    )
     max_reject_share: float = Field(0.01, ge=0, le=1, description="Of the rows read from any one source.")
     future_tolerance_s: float = Field(
         86400.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import zoneinfo
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +13,15 @@ import pyarrow.compute as pc
 
 from preprocessing.columnar import hash_rows
 from preprocessing.hashing import mix
-from preprocessing.spec import ColumnSplit, HashSplit, SplitSpec, TimeSplit
+from preprocessing.spec import ColumnSplit, HashSplit, Period, SplitSpec, TimeSplit
 
-__all__ = ["NO_DAY", "assign", "day_name", "day_of"]
+__all__ = ["NO_DAY", "assign", "day_of", "period_name", "period_of"]
 
 NO_DAY = np.iinfo(np.int32).min  # the day of a row without a time; it is in no split by time
 
 _DAY_S = 86_400
 _DAY_MS = _DAY_S * 1000
+_UNITS: dict[Period, Literal["D", "M", "Y"]] = {"day": "D", "month": "M", "year": "Y"}
 _EPOCH = dt.date(1970, 1, 1)
 # Days that Python's calendar can hold in every zone, from 0001-01-03 to 9999-12-29.
 _FIRST_DAY, _LAST_DAY = -719_160, 2_932_894
@@ -75,9 +77,14 @@ def _offset(time_s: int, zone: zoneinfo.ZoneInfo) -> int:
     return round(offset.total_seconds())
 
 
-def day_name(day: int) -> str:
-    """Returns the date of a day since 1970-01-01, such as `2026-11-30`."""
-    return (_EPOCH + dt.timedelta(days=int(day))).isoformat()
+def period_of(days: npt.NDArray[np.int32], period: Period) -> npt.NDArray[np.int64]:
+    """Returns int64 [rows]: the days themselves, or months or years since 1970, of days since 1970."""
+    return days.astype("datetime64[D]").astype(f"datetime64[{_UNITS[period]}]").astype(np.int64)
+
+
+def period_name(number: int, period: Period) -> str:
+    """Returns 2026-11-30, 2026-11 or 2026."""
+    return str(np.datetime64(number, _UNITS[period]))
 
 
 def assign(table: pa.Table, spec: SplitSpec, *, days: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int8]:

@@ -104,7 +104,7 @@ def _example_spec(columns: tuple[RawColumn, ...]) -> dict[str, object]:
     return spec
 
 
-def _columns_of(parsed: dict[str, object], columns: tuple[RawColumn, ...]) -> dict[str, tf.Tensor]:
+def _columns_of(parsed: dict[str, Any], columns: tuple[RawColumn, ...]) -> dict[str, tf.Tensor]:
     raw = dict(parsed)
     for column in columns:
         if column.length is not None:

@@ -38,7 +38,7 @@ def write_shard(folder: Path, name: str, records: list[bytes]) -> Shard:
     with tf.io.TFRecordWriter(str(folder / f"{name}.tfrecord")) as writer:
         for content in records:
             writer.write(content)
-    return Shard(day="2026-11-01", records=f"{name}.tfrecord", rows=f"{name}.parquet", num_rows=len(records))
+    return Shard(period="2026-11-01", records=f"{name}.tfrecord", rows=f"{name}.parquet", num_rows=len(records))
 
 
 def planted_records(count: int, *, seed: int, label: float | None = None) -> list[bytes]:

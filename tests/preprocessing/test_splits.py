@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.spec import ColumnSplit, HashSplit, TimeSplit
-from preprocessing.splits import NO_DAY, assign, day_name, day_of
+from preprocessing.splits import NO_DAY, assign, day_of, period_name, period_of
 
 LIMITS = settings(deadline=None, max_examples=60)  # machines under test are busy
 
@@ -51,7 +51,7 @@ def test_a_summer_time_change_moves_midnight() -> None:
     hour = 3_600_000
     first = (dt.datetime(2026, 3, 8, 5, tzinfo=dt.UTC) - EPOCH) // dt.timedelta(milliseconds=1)
     days = day_of(np.array([first - 1, first, first + 23 * hour - 1, first + 23 * hour]), time_zone="America/New_York")
-    assert [day_name(day) for day in days] == ["2026-03-07", "2026-03-08", "2026-03-08", "2026-03-09"]
+    assert [period_name(day, "day") for day in days] == ["2026-03-07", "2026-03-08", "2026-03-08", "2026-03-09"]
 
 
 def test_no_times_have_no_days() -> None:
@@ -60,13 +60,13 @@ def test_no_times_have_no_days() -> None:
 
 def test_the_ends_of_the_calendar_have_days() -> None:
     days = day_of(np.array([-62_135_424_000_000, 253_402_127_999_999]), time_zone="America/New_York")
-    assert [day_name(day) for day in days] == ["0001-01-02", "9999-12-29"]
+    assert [period_name(day, "day") for day in days] == ["0001-01-02", "9999-12-29"]
 
 
 def test_days_name_dates() -> None:
-    assert day_name(0) == "1970-01-01"
-    assert day_name(-1) == "1969-12-31"
-    assert day_name(20_787) == "2026-11-30"
+    assert period_name(0, "day") == "1970-01-01"
+    assert period_name(-1, "day") == "1969-12-31"
+    assert period_name(20_787, "day") == "2026-11-30"
 
 
 def days(*dates: str) -> np.ndarray:
@@ -118,3 +118,12 @@ def test_split_by_a_column_takes_its_text() -> None:
     part = pa.array([b"a", b"b", b"1", b"t", b"A", None], pa.binary())
     assert assign(pa.table({"part": part}), spec, days=None).tolist() == [0, 0, 1, 2, -1, -1]
     assert assign(pa.table({"part": [1, 2]}), spec, days=None).tolist() == [1, -1]
+
+
+def test_months_and_years_hold_their_days() -> None:
+    days = np.array([-1, 0, 30, 31, 20_787], np.int32)  # 1969-12-31, 1970-01-01, 01-31, 02-01, 2026-11-30
+    assert [period_name(number, "month") for number in period_of(days, "month")] == [
+        "1969-12", "1970-01", "1970-01", "1970-02", "2026-11",
+    ]  # fmt: skip
+    assert [period_name(number, "year") for number in period_of(days, "year")] == ["1969", *["1970"] * 3, "2026"]
+    assert period_of(days, "day").tolist() == days.tolist()
