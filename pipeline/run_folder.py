@@ -15,12 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from models.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
+from models.config import ModelSpec
 from models.ranking_model import RankingModel
+from pipeline.train_spec import TrainSpec
 from pipeline.train_state import TrainState, state_of
+from preprocessing.dataset import Dataset
 from preprocessing.errors import ArtefactError, CorruptError
-from preprocessing.manifest import exists
+from preprocessing.manifest import digest, exists
 
-__all__ = ["Loaded", "RunFolder"]
+__all__ = ["Loaded", "RunFolder", "run_digest"]
+
+# Settings that may change between two runs of a folder without changing its weights.
+_FREE_SETTINGS = {
+    "steps_per_execution",
+    "evaluate_batch_size",
+    "checkpoint_every_steps",
+    "keep_checkpoints",
+    "tensorboard",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +116,13 @@ class RunFolder:
         for checkpoint in [*_steps(self._resume), *_steps(self._best)]:
             if int(checkpoint.name) > step:
                 shutil.rmtree(checkpoint)
+
+
+def run_digest(dataset: Dataset, *, model: ModelSpec, train: TrainSpec, seed: int) -> str:
+    """Returns a digest of all that the weights follow from; the strategy changes no answer, so it is left out."""
+    shards = {name: [(shard.records, shard.num_rows) for shard in shards] for name, shards in dataset.splits.items()}
+    settings = train.model_dump(mode="json", exclude=_FREE_SETTINGS)
+    return digest([dataset.schema.fingerprint(), shards, model.model_dump(mode="json"), settings, seed])
 
 
 def _steps(root: Path) -> list[Path]:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
-__all__ = ["StepPlan"]
+from pipeline.epochs import num_steps
+from pipeline.train_spec import TrainSpec
+
+__all__ = ["StepPlan", "plan_steps"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,3 +52,16 @@ class StepPlan:
         while math.ceil(multiple * interval) < step:
             multiple += 1
         return math.ceil(multiple * interval)
+
+
+def plan_steps(num_rows: int, spec: TrainSpec) -> StepPlan:
+    """Returns the steps of a run over a training split of so many rows."""
+    steps_per_epoch = num_steps(num_rows, spec.batch_size)
+    all_steps = spec.epochs * steps_per_epoch
+    return StepPlan(
+        steps_per_epoch=steps_per_epoch,
+        total_steps=min(all_steps, spec.max_steps or all_steps),
+        evaluate_every_epochs=spec.evaluate_every_epochs,
+        checkpoint_every_steps=spec.checkpoint_every_steps,
+        steps_per_execution=spec.steps_per_execution,
+    )

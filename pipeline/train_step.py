@@ -50,8 +50,9 @@ def build_execute(
             losses = losses.write(tf.cast(index, tf.int32), tf.cast(loss, tf.float64))
         return losses.stack()
 
-    execute_any: Execute = execute
-    return execute_any
+    execute.get_concrete_function()  # traced now, so that the time of steps is theirs
+    traced: Execute = execute
+    return traced
 
 
 def build_score(model: RankingModel) -> Callable[[Any], tf.Tensor]:

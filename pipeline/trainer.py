@@ -19,13 +19,12 @@ import tensorflow as tf
 from models.build import build_model
 from models.config import ModelSpec
 from models.ranking_model import RankingModel
-from pipeline.epochs import num_steps
 from pipeline.label_check import check_labels, check_rows
 from pipeline.learning_rate import learning_rate_scales
 from pipeline.records import batch_spec, padded_batch_size, reading, training_batches
-from pipeline.run_folder import RunFolder
+from pipeline.run_folder import RunFolder, run_digest
 from pipeline.split_scores import SplitScores, score_records, split_metrics, write_scores
-from pipeline.step_plan import StepPlan
+from pipeline.step_plan import StepPlan, plan_steps
 from pipeline.strategy import build_strategy
 from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent, TrainResult
 from pipeline.train_log import TrainLog
@@ -34,18 +33,9 @@ from pipeline.train_state import TrainState
 from pipeline.train_step import Execute, build_execute, build_score
 from preprocessing.dataset import Dataset
 from preprocessing.errors import TrainingError
-from preprocessing.manifest import digest
 
 __all__ = ["train"]
 
-# Settings that may change between two runs of a folder without changing its weights.
-_FREE_SETTINGS = {
-    "steps_per_execution",
-    "evaluate_batch_size",
-    "checkpoint_every_steps",
-    "keep_checkpoints",
-    "tensorboard",
-}
 _SCORED_SPLITS = ("valid", "test")
 
 
@@ -82,8 +72,10 @@ def train(
         seed=seed,
         model=network,
         strategy=distribution,
-        plan=_step_plan(dataset, train),
-        checkpoints=RunFolder(folder, run=_run_digest(dataset, model, train, seed), keep=train.keep_checkpoints),
+        plan=plan_steps(dataset.num_rows("train"), train),
+        checkpoints=RunFolder(
+            folder, run=run_digest(dataset, model=model, train=train, seed=seed), keep=train.keep_checkpoints
+        ),
         log=TrainLog(folder, train.tensorboard),
         observe=observe,
         execute=build_execute(network, distribution, batch_spec(dataset.schema, num_rows=padded_rows)),
@@ -93,24 +85,6 @@ def train(
     result = run.result(state, folder)
     observe(Finished(result))
     return result
-
-
-def _step_plan(dataset: Dataset, spec: TrainSpec) -> StepPlan:
-    steps_per_epoch = num_steps(dataset.num_rows("train"), spec.batch_size)
-    return StepPlan(
-        steps_per_epoch=steps_per_epoch,
-        total_steps=min(spec.epochs * steps_per_epoch, spec.max_steps or spec.epochs * steps_per_epoch),
-        evaluate_every_epochs=spec.evaluate_every_epochs,
-        checkpoint_every_steps=spec.checkpoint_every_steps,
-        steps_per_execution=spec.steps_per_execution,
-    )
-
-
-def _run_digest(dataset: Dataset, model: ModelSpec, spec: TrainSpec, seed: int) -> str:
-    """Returns a digest of all that the weights follow from; the strategy changes no answer, so it is left out."""
-    shards = {name: [(shard.records, shard.num_rows) for shard in shards] for name, shards in dataset.splits.items()}
-    settings = spec.model_dump(mode="json", exclude=_FREE_SETTINGS)
-    return digest([dataset.schema.fingerprint(), shards, model.model_dump(mode="json"), settings, seed])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,7 +216,7 @@ class _Run:
     def _evaluated(self, state: TrainState) -> TrainState:
         """Scores the valid split, if there is one, and tells whether these are the best weights."""
         has_valid = self.dataset.num_rows("valid") > 0
-        metrics = split_metrics(self._scored("valid"), self.dataset.schema.labels) if has_valid else {}
+        metrics = self._valid_metrics(state.step) if has_valid else {}
         state = state.after_evaluation(
             metrics, rule=self.spec.early_stopping, epoch=state.step / self.plan.steps_per_epoch
         )
@@ -251,6 +225,12 @@ class _Run:
         if has_valid:
             self.observe(Evaluated(state.step, metrics=metrics, is_best=state.best_step == state.step))
         return state
+
+    def _valid_metrics(self, step: int) -> dict[str, float]:
+        scored = self._scored("valid")
+        if not np.isfinite(scored.scores).all():
+            raise self._not_finite("scores of the valid split are not finite after it", step=step - 1)
+        return split_metrics(scored, self.dataset.schema.labels)
 
     def _scored(self, split: str) -> SplitScores:
         return score_records(self.score, self.dataset, split, batch_size=self.spec.evaluate_batch_size)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.train_events import Stepped, TrainEvent
+from pipeline.train_spec import StrategySpec
 from pipeline.trainer import train
 from tests.pipeline.planted_dataset import planted_dataset
-from tests.pipeline.test_trainer import MODEL, SPEC, StrategySpec, weights
+from tests.pipeline.test_trainer import MODEL, SPEC, weights
 
 _TIMEOUT_S = 300
 
