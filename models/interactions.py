@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 
 __all__ = ["factorisation_machine"]
@@ -14,13 +13,11 @@ __all__ = ["factorisation_machine"]
 def _pairs(vectors: tf.Tensor, extra: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
     """Returns (|s|^2 - sum_f |v_f|^2) / 2 with s = extra + sum_f v_f; the gradients are dy (s - v_f) and dy s.
 
-    Flat [B, F D] throughout, the sum as a product with stacked identities: reductions and broadcasts over the
-    middle axis of [B, F, D] take twice the time (2.6 against 4 CPU microseconds a sample at F 26, D 16).
+    Squares and gradient are flat, [B, F D]: broadcasts within [B, F, D] take up to twice the time.
     """
     num_fields, width = int(vectors.shape[1]), int(vectors.shape[2])
-    stacked = tf.constant(np.tile(np.eye(width), (num_fields, 1)), vectors.dtype)
     flat = tf.reshape(vectors, [-1, num_fields * width])
-    total = tf.matmul(flat, stacked) + extra
+    total = tf.reduce_sum(vectors, 1) + extra
     value = 0.5 * (tf.reduce_sum(total * total, 1, keepdims=True) - tf.reduce_sum(flat * flat, 1, keepdims=True))
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

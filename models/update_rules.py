@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from models.config import OptimizerSpec
 
-__all__ = ["SLOTS", "initial_slot", "update"]
+__all__ = ["SLOTS", "initial_slot", "rate_of", "regularised", "update"]
 
 Slots = dict[str, tf.Tensor]
 Rule = Callable[[OptimizerSpec, tf.Tensor, Slots, tf.Tensor, "Pace"], tuple[tf.Tensor, Slots]]
@@ -81,21 +81,31 @@ def _ftrl(spec: OptimizerSpec, w: tf.Tensor, slots: Slots, g: tf.Tensor, pace: P
 _RULES: dict[str, Rule] = {"sgd": _sgd, "adagrad": _adagrad, "adam": _adam, "ftrl": _ftrl}
 
 
+def regularised(spec: OptimizerSpec, weights: tf.Tensor, *, gradient: tf.Tensor) -> tf.Tensor:
+    """Returns the gradient plus `l2 w + l1 sign(w)`; as it is for FTRL, whose rule has both in it."""
+    if spec.kind == "ftrl":
+        return gradient
+    gradient = gradient + spec.l2 * weights if spec.l2 else gradient
+    return gradient + spec.l1 * tf.sign(weights) if spec.l1 else gradient
+
+
+def rate_of(spec: OptimizerSpec, *, scale: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Returns the scaled learning rate."""
+    return tf.cast(scale, dtype) * tf.constant(spec.learning_rate, dtype)
+
+
 def update(
     spec: OptimizerSpec, weights: tf.Tensor, *, slots: Slots, gradient: tf.Tensor, scale: tf.Tensor, step: tf.Tensor
 ) -> tuple[tf.Tensor, Slots]:
     """Returns new weights and slots.
 
     Args:
-        spec: kind and settings. `l1` and `l2` add `l1 sign(w) + l2 w` to the gradient, but FTRL has its own.
+        spec: kind and settings.
         weights: float, any shape.
         slots: one tensor of that shape for each of `SLOTS[spec.kind]`.
-        gradient: of that shape; duplicates are summed already.
+        gradient: of that shape, without regularisation; duplicates are summed already.
         scale: scalar, multiplies the learning rate.
         step: int64 scalar, number of updates before this one.
     """
-    if spec.kind != "ftrl":
-        gradient = gradient + spec.l2 * weights if spec.l2 else gradient
-        gradient = gradient + spec.l1 * tf.sign(weights) if spec.l1 else gradient
-    rate = tf.cast(scale, weights.dtype) * tf.constant(spec.learning_rate, weights.dtype)
-    return _RULES[spec.kind](spec, weights, slots, gradient, Pace(rate, step + 1))
+    pace = Pace(rate_of(spec, scale=scale, dtype=weights.dtype), step + 1)
+    return _RULES[spec.kind](spec, weights, slots, regularised(spec, weights, gradient=gradient), pace)

@@ -111,7 +111,7 @@ def test_both_replicas_hold_the_same_rows(fresh: Fresh, network: str, optimizer:
 @pytest.mark.parametrize(("network", "optimizer"), EACH_PAIR)
 def test_learns_a_planted_rule(fresh: Fresh, network: str, optimizer: str) -> None:
     stepper = fresh(network, optimizer)
-    for i in range(400):
+    for i in range(300):
         stepper(make_batch(SIZE, seed=i))
     held_out = make_batch(2000, seed=10**6)
     logits = stepper.model.logits(tensors(held_out)).numpy()
