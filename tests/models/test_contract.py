@@ -128,6 +128,21 @@ def test_padded_rows_change_nothing(fresh: Fresh, network: str, optimizer: str) 
     assert largest_difference(state(stepper.model), plain) < 1e-10
 
 
+@pytest.mark.parametrize(("network", "optimizer"), EACH_PAIR)
+def test_padding_does_not_touch_row_0_of_a_table(fresh: Fresh, network: str, optimizer: str) -> None:
+    stepper = fresh(network, optimizer)
+    stepper(make_batch(SIZE, seed=0))  # row 0 has state now, which an update by a gradient of 0 could act on
+    before = state(stepper.model)
+    batch = make_batch(SIZE - 6, seed=1)
+    batch["ids"] = np.maximum(batch["ids"], 1)
+    stepper(pad(batch, 6))
+    after = state(stepper.model)
+    for array in stepper.model.tables.arrays("embedding"):
+        name = f"user/embedding/{array}"
+        assert before[name][0].tobytes() == after[name][0].tobytes()
+        assert (before[name][1:] != after[name][1:]).any()
+
+
 @pytest.mark.parametrize(("network", "optimizer"), EACH_NETWORK)
 def test_a_batch_of_one_row_trains_and_scores(fresh: Fresh, network: str, optimizer: str) -> None:
     stepper = fresh(network, optimizer)
