@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pipeline.quiet import import_tensorflow, quiet_libraries
 from tests.benchmarks.measure import machine, run_side, spread
 from tests.benchmarks.wide_data import write_wide_rows
 
@@ -21,11 +22,14 @@ SIDES = "tests.benchmarks.preprocess_sides"
 
 
 def main() -> None:
+    """Prints the comparison as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--peer-rows", type=int, default=30_000)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
+    quiet_libraries()
+    import_tensorflow()
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(compare(Path(folder), arguments), indent=2))
 

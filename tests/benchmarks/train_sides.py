@@ -1,0 +1,181 @@
+"""The sides of the training benchmark, each run as a process over the same records: one epoch, batch 4096.
+
+    ours-deepfm, ours-wide_deep   the project's trainer
+    plain-deepfm                  tf_keras as it is commonly written: an Embedding for each field, Adam, model.fit
+    mlp                           the dense layers alone, on vectors of the same width: the floor
+
+CPU time and wall time count from the end of the first steps (tracing, start-up) to the last step of the epoch.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import preprocessing  # noqa: F401  selects Keras 2
+
+BATCH = 4096
+WIDTH = 16
+HIDDEN = (400, 400, 400)
+WARM_STEPS = 32
+SEED = 1
+
+
+class Clock:
+    """CPU and wall time of the rows between the first and the last step seen."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[int, float, float]] = []
+
+    def step(self, step: int) -> None:
+        """Notes that `step` steps are done."""
+        self.marks.append((step, time.process_time(), time.perf_counter()))
+
+    def result(self) -> dict[str, float]:
+        """Returns rates of the steps after the first `WARM_STEPS`."""
+        first = next(mark for mark in self.marks if mark[0] >= WARM_STEPS)
+        last = self.marks[-1]
+        num_rows = (last[0] - first[0]) * BATCH
+        return {
+            "rows": num_rows,
+            "rows_per_cpu_s": num_rows / (last[1] - first[1]),
+            "rows_per_s": num_rows / (last[2] - first[2]),
+        }
+
+
+def ours(kind: str, data: Path, folder: Path, precision: str) -> dict[str, Any]:
+    """Trains by the project's trainer; tables by Adam on the rows looked up, as the peer's rate."""
+    from models.config import ModelSpec, OptimizerSpec, OptimizersSpec
+    from pipeline.train_events import Stepped, TrainEvent
+    from pipeline.train_spec import StrategySpec, TensorBoardSpec, TrainSpec
+    from pipeline.trainer import train
+    from preprocessing.dataset import open_dataset
+
+    clock = Clock()
+
+    def observe(event: TrainEvent) -> None:
+        if isinstance(event, Stepped):
+            clock.step(event.step)
+
+    result = train(
+        open_dataset(data),
+        model=ModelSpec.model_validate(
+            {"kind": kind, "embedding_dim": WIDTH, "hidden_units": HIDDEN, "precision": precision}
+        ),
+        train=TrainSpec(
+            batch_size=BATCH,
+            epochs=1,
+            optimizers=OptimizersSpec(
+                tables=OptimizerSpec(kind="adam", learning_rate=0.001),
+                dense=OptimizerSpec(kind="adam", learning_rate=0.001),
+            ),
+            tensorboard=TensorBoardSpec(enabled=False),
+        ),
+        strategy=StrategySpec(),
+        seed=SEED,
+        folder=folder / kind,
+        observe=observe,
+    )
+    return {**clock.result(), "test_auc": result.metrics["test"]["auc"]}
+
+
+def plain(data: Path, _folder: Path) -> dict[str, Any]:
+    """Trains a DeepFM written with plain layers by `model.fit`."""
+    import tensorflow as tf
+    import tf_keras as keras
+
+    from preprocessing.dataset import open_dataset
+
+    keras.utils.set_random_seed(SEED)
+    dataset = open_dataset(data)
+    rows = {table.name: table.num_rows for table in dataset.schema.tables}
+    ids = keras.Input([len(dataset.schema.id_fields)], dtype=tf.int64, name="categories")
+    dense = keras.Input([len(dataset.schema.dense)], name="numbers")
+    vectors, weights = [], []
+    for place, field in enumerate(dataset.schema.id_fields):
+        column = ids[:, place]
+        vectors.append(keras.layers.Embedding(rows[field.table], WIDTH)(column))
+        weights.append(keras.layers.Embedding(rows[field.table], 1)(column))
+    stacked = tf.stack(vectors, axis=1)
+    pairs = 0.5 * tf.reduce_sum(tf.reduce_sum(stacked, 1) ** 2 - tf.reduce_sum(stacked**2, 1), 1, keepdims=True)
+    hidden = keras.layers.Concatenate()([keras.layers.Flatten()(stacked), dense])
+    logit = tf.add_n(weights) + keras.layers.Dense(1)(dense) + pairs + _mlp(keras, hidden)
+    model = keras.Model({"ids": ids, "dense": dense}, logit)
+    return _fit(keras, model, data, lambda batch: {"ids": batch["ids"], "dense": batch["dense"]})
+
+
+def mlp(data: Path, _folder: Path) -> dict[str, Any]:
+    """Trains the dense layers alone: their input is made of the ids by arithmetic, without a table."""
+    import tensorflow as tf
+    import tf_keras as keras
+
+    from preprocessing.dataset import open_dataset
+
+    keras.utils.set_random_seed(SEED)
+    schema = open_dataset(data).schema
+    inputs = keras.Input([len(schema.id_fields) * WIDTH + len(schema.dense)], name="x")
+    model = keras.Model(inputs, _mlp(keras, inputs))
+
+    def vectors(batch: dict[str, Any]) -> Any:
+        scaled = tf.repeat(tf.cast(batch["ids"] % 100, tf.float32) * 0.01, WIDTH, axis=1)
+        return tf.concat([scaled, batch["dense"]], axis=1)
+
+    return _fit(keras, model, data, vectors)
+
+
+def _mlp(keras: Any, hidden: Any) -> Any:
+    for units in HIDDEN:
+        hidden = keras.layers.Dense(units, activation="relu")(hidden)
+    return keras.layers.Dense(1)(hidden)
+
+
+def _fit(keras: Any, model: Any, data: Path, inputs: Callable[[Any], Any]) -> dict[str, Any]:
+    """Fits one epoch over the records, and scores the test split."""
+    import numpy as np
+
+    from pipeline.metrics import auc
+
+    clock = Clock()
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(optimizer=keras.optimizers.Adam(0.001), loss=loss)
+    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: clock.step(step + 1))
+    model.fit(_batches(data, "train").map(lambda x: (inputs(x), x["labels"])), epochs=1, verbose=0, callbacks=[count])
+    test = _batches(data, "test")
+    logits = model.predict(test.map(inputs), verbose=0)[:, 0]
+    labels = np.concatenate([batch["labels"][:, 0] for batch in test.as_numpy_iterator()])
+    return {**clock.result(), "test_auc": auc(labels, 1 / (1 + np.exp(-logits.astype(np.float64))))}
+
+
+def _batches(data: Path, split: str) -> Any:
+    """Reads records the way TensorFlow's guide says: shuffle, batch, parse the batch, prefetch."""
+    import tensorflow as tf
+
+    from preprocessing.dataset import open_dataset
+    from preprocessing.examples import feature_spec
+
+    dataset = open_dataset(data)
+    records = tf.data.TFRecordDataset([str(data / shard.records) for shard in dataset.splits[split]])
+    if split == "train":
+        records = records.shuffle(65536, seed=SEED)
+    spec = feature_spec(dataset.schema)
+    parsed = records.batch(BATCH).map(lambda x: tf.io.parse_example(x, spec), num_parallel_calls=tf.data.AUTOTUNE)
+    return parsed.prefetch(tf.data.AUTOTUNE)
+
+
+def main() -> None:
+    """Runs the side named by the first argument and prints its figures."""
+    from tests.benchmarks.measure import print_result
+
+    side, data, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    if side.startswith("ours-"):
+        kind, _, precision = side.removeprefix("ours-").partition("-")
+        print_result(ours(kind, data, folder, precision or "float32"))
+    else:
+        print_result({"plain-deepfm": plain, "mlp": mlp}[side](data, folder))
+
+
+if __name__ == "__main__":
+    main()
