@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from preprocessing import analysis
 from preprocessing.dataset import SCHEMA_FILE, TRANSFORM_FOLDER, Shard
 from preprocessing.encode import encode_columns
+from preprocessing.errors import ArtefactError
 from preprocessing.examples import write_records
 from preprocessing.manifest import write_json
 from preprocessing.runner import follow_progress, plain_errors, report_rows
@@ -98,13 +99,20 @@ def _record_name(rows_path: str) -> str:
 
 
 def _analyse(path: str, *, features: Sequence[FeatureSpec], columns: Sequence[str], folder: str, progress: str) -> None:
-    table = pq.read_table(path, columns=list(columns))
+    table = _read_rows(path, columns)
     state = analysis.analyse(table, features)
     target = Path(folder) / f"{Path(path).name}.state"
     temporary = target.with_name(f".{uuid.uuid4().hex}")
     temporary.write_bytes(analysis.to_bytes(state))
     temporary.replace(target)
     report_rows(progress, table.num_rows)
+
+
+def _read_rows(path: str, columns: Sequence[str]) -> pa.Table:
+    try:
+        return pq.read_table(path, columns=list(columns))
+    except (OSError, pa.ArrowException) as error:
+        raise ArtefactError(f"{path} cannot be read: {error}; remove its artefact and run again") from error
 
 
 def _plan(
@@ -152,7 +160,7 @@ class _Encode(beam.DoFn):
 
     def process(self, element: tuple[str, str]) -> None:
         rows_path, records_path = element
-        table = pq.read_table(rows_path, columns=self._columns)
+        table = _read_rows(rows_path, self._columns)
         encoded = encode_columns(self._transform, self._schema, self._features, table)
         temporary = f"{records_path}.{uuid.uuid4().hex}.tmp"
         write_records(Path(temporary), encoded)
