@@ -194,16 +194,20 @@ def test_crosses_keep_pairs_apart_and_miss_where_any_part_does(tmp_path: Path) -
     features: list[FeatureSpec] = [CrossedFeature(kind="crossed", name="ab", columns=("a", "b"), buckets=2**40)]
     rows = table(
         {
-            "a": pa.array([b"a", b"ab", b"1:a", b"", None, b"a", MISSING_STRING, b"a"], pa.binary()),
-            "b": pa.array([b"bc", b"c", b"", b"1:a", b"c", None, b"c", b"bc"], pa.binary()),
+            # Pairs that run into each other without lengths, without a mark between length and value, or with the
+            # mark inside a value.
+            "a": pa.array(
+                [b"a", b"ab", b"1:a", b"", b"1", b"10xxxxxxxxx", None, b"a", MISSING_STRING, b"a"], pa.binary()
+            ),
+            "b": pa.array([b"bc", b"c", b"", b"1:a", b"xxxxxxxxx0", b"", b"c", None, b"c", b"bc"], pa.binary()),
         }
     )
     made = make_plan(features, rows)
     ids = encode_columns(Transform(made, asset_folder=tmp_path), made.schema, features, rows).ids[:, 0]
-    assert ids[4:7].tolist() == [0, 0, 0]
-    assert ids[0] == ids[7]
-    assert len(set(ids[:4].tolist())) == 4
-    assert np.all(ids[:4] >= 1)
+    assert ids[6:9].tolist() == [0, 0, 0]
+    assert ids[0] == ids[9]
+    assert len(set(ids[:6].tolist())) == 6
+    assert np.all(ids[:6] >= 1)
 
 
 def test_unknown_tokens_spread_over_the_oov_buckets(transform: Any, plan: TransformPlan) -> None:
