@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -55,6 +56,9 @@ def main() -> None:
     except ConfigError as error:
         _print_error(errors, error)
         sys.exit(EXIT_CONFIG)
+    except BrokenPipeError:  # whoever read our output, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
     except (RankmillError, OSError) as error:
         _print_error(errors, error)
         sys.exit(EXIT_FAILED)
@@ -120,10 +124,8 @@ def run(config: ConfigPath, set_: Overrides = None) -> None:
     from pipeline import line
     from pipeline.display import Display
 
-    loaded = load_config(config, set_ or ())
-    import_tensorflow()
     display = Display()
-    folder = line.run(loaded, display=display)
+    folder = line.run(load_config(config, set_ or ()), display=display)
     display.console.print(str(folder), soft_wrap=True)
 
 
@@ -131,10 +133,8 @@ def _one(config: Path, overrides: list[str] | None, *names: str) -> None:
     from pipeline import line
     from pipeline.display import Display
 
-    loaded = load_config(config, overrides or ())
-    import_tensorflow()
     display = Display()
-    made = line.run_stages(loaded, names, display=display)
+    made = line.run_stages(load_config(config, overrides or ()), names, display=display)
     display.console.print(str(made[names[-1]].folder), soft_wrap=True)
 
 
@@ -187,11 +187,9 @@ def publish(config: ConfigPath, set_: Overrides = None) -> None:
 @app.command()
 def serve(config: ConfigPath, set_: Overrides = None) -> None:
     """Serve the newest version of the store until interrupted."""
-    loaded = load_config(config, set_ or ())
-    import_tensorflow()
     from pipeline.serve import serve_forever
 
-    serve_forever(loaded)
+    serve_forever(load_config(config, set_ or ()))
 
 
 @app.command()
@@ -205,9 +203,11 @@ def predict(
     set_: Overrides = None,
 ) -> None:
     """Send rows to the model server and print their scores, a JSON object a row."""
-    loaded = load_config(config, set_ or ())
-    import_tensorflow()
     from pipeline.serve import predict_rows
+
+    loaded = load_config(config, set_ or ())
+    if api == "grpc":
+        import_tensorflow()
 
     for scores in predict_rows(loaded, rows=rows, sample=sample, api=api, wait_s=wait_s):
         print(json.dumps(scores))  # noqa: T201

@@ -29,6 +29,7 @@ __all__ = ["Artefact", "Plan", "finish", "open_artefact"]
 SCRATCH = "scratch"
 _LIBRARIES = ("tensorflow", "tf_keras", "tensorflow-recommenders", "apache-beam", "pyarrow", "numpy")
 _LOCK_TIMEOUT_S = 1.0
+_COMMANDS = {"examples": "preprocess", "dataset": "preprocess"}  # the others are called like their stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Artefact:
-    """A finished artefact, and whether it had been finished before."""
+    """A finished artefact, whether it had been finished before, and how long it took to make."""
 
     stage: str
     key: str
@@ -77,9 +78,12 @@ def open_artefact(plan: Plan) -> Artefact:
         ArtefactError: if it is not there.
     """
     if not exists(plan.folder):
-        raise ArtefactError(f"stage {plan.stage!r} has not been run for this config and data; run it first")
+        command = _COMMANDS.get(plan.stage, plan.stage)
+        raise ArtefactError(
+            f"stage {plan.stage!r} has not been run for this config and data; run `rankmill {command}` first"
+        )
     manifest = read_manifest(plan.folder)
-    return Artefact(plan.stage, plan.key, plan.folder, manifest["content"], skipped=True, seconds=0.0)
+    return Artefact(plan.stage, plan.key, plan.folder, manifest["content"], skipped=True, seconds=manifest["seconds"])
 
 
 def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:

@@ -16,8 +16,9 @@ from pipeline.artefacts import Artefact, Plan
 from pipeline.gate import Verdict
 from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent
 from preprocessing.manifest import exists
+from preprocessing.spec import SPLITS
 
-__all__ = ["Bar", "Display"]
+__all__ = ["Bar", "Display", "shown"]
 
 Bar = Callable[..., None]
 
@@ -38,14 +39,18 @@ class Display:
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
+        # A terminal that cannot show a character would end the command with an error.
+        self._running, self._done = ("▶", "✓") if self.console.encoding.startswith("utf") else (">", "*")
 
     @contextlib.contextmanager
     def stage(self, plan: Plan) -> Iterator[None]:
         """Says which stage runs, or that it is done already."""
         if exists(plan.folder):
-            self.console.print(f"[green]✓[/] {plan.stage:<9} [dim]done before, {plan.folder}[/]", soft_wrap=True)
+            self.console.print(
+                f"[green]{self._done}[/] {plan.stage:<9} [dim]done before, {plan.folder}[/]", soft_wrap=True
+            )
         else:
-            self.console.print(f"[bold]▶[/] {plan.stage:<9} [dim]{plan.folder}[/]", soft_wrap=True)
+            self.console.print(f"[bold]{self._running}[/] {plan.stage:<9} [dim]{plan.folder}[/]", soft_wrap=True)
         yield
 
     @contextlib.contextmanager
@@ -109,7 +114,7 @@ class Display:
         for verdict in verdicts:
             mark = "[green]passed[/]" if verdict.passed else "[bold red]failed[/]"
             bounds = ["" if bound is None else f"{bound:g}" for bound in (verdict.min, verdict.max)]
-            table.add_row(f"{verdict.split} {verdict.metric}", f"{verdict.value:.4f}", *bounds, mark)
+            table.add_row(f"{verdict.split} {verdict.metric}", shown(verdict.value), *bounds, mark)
         self.console.print(table)
 
     def summary(
@@ -124,10 +129,10 @@ class Display:
         """Prints the tables at the end of a run."""
         table = Table("stage", "state", "seconds", "artefact")
         for stage in stages:
-            table.add_row(
-                stage.stage, "skipped" if stage.skipped else "done", f"{stage.seconds:.1f}", str(stage.folder)
-            )
+            state, seconds = ("skipped", "") if stage.skipped else ("done", f"{stage.seconds:.1f}")
+            table.add_row(stage.stage, state, seconds, str(stage.folder))
         self.console.print(table)
+        metrics = {split: metrics[split] for split in SPLITS if split in metrics}
         figures = Table("metric", *metrics)
         for name in _METRICS:
             if any(name in split for split in metrics.values()):
@@ -138,9 +143,14 @@ class Display:
             self.console.print(f"published as version {version} in {store}", soft_wrap=True)
 
 
+def shown(value: float | None) -> str:
+    """Returns a metric as text."""
+    return "undefined" if value is None else f"{value:.4f}"
+
+
 def _figure(name: str, value: float | None) -> str:
     if value is None:
-        return ""
+        return shown(value)
     if name == "num_rows":
         return f"{value:,.0f}"
     return f"{value:.1e}" if name == "agreement" else f"{value:.4f}"

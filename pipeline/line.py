@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline import runs, stages
 from pipeline.artefacts import Artefact, open_artefact
 from pipeline.config import Config
-from pipeline.display import Display
+from pipeline.display import Display, shown
 from pipeline.gate import Verdict
 from preprocessing.errors import GateError
 
@@ -40,7 +40,7 @@ def run(config: Config, *, display: Display) -> Path:
 
 
 def _failure(verdicts: Sequence[Verdict], run_folder: Path) -> str:
-    failed = [f"{v.split} {v.metric} = {v.value:.6g}" for v in verdicts if not v.passed]
+    failed = [f"{v.split} {v.metric} = {shown(v.value)}" for v in verdicts if not v.passed]
     return (
         f"not published: {len(failed)} of {len(verdicts)} rules of the gate failed ({', '.join(failed)}); {run_folder}"
     )

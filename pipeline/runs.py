@@ -16,6 +16,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -49,7 +50,7 @@ def open_run(config: Config, evaluation: Artefact) -> Path:
     return folder
 
 
-def gate_run(config: Config, run: Path, metrics: Mapping[str, Mapping[str, float]]) -> list[Verdict]:
+def gate_run(config: Config, run: Path, metrics: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
     """Judges the metrics by the config's rules and writes the verdicts into the run folder."""
     verdicts = judge(config.gate, metrics)
     passed = all(verdict.passed for verdict in verdicts)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from preprocessing.dataset import Dataset
@@ -99,6 +100,8 @@ def score_split(
 
 
 def _codes(chunks: Sequence[pa.ChunkedArray]) -> np.ndarray:
-    """Returns a number for each distinct value; missing ones are a group of their own."""
+    """Returns a number for each distinct value; a row without one is a group of its own, so it says nothing."""
     whole = pa.chunked_array([chunk for column in chunks for chunk in column.chunks]).combine_chunks()
-    return whole.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    encoded = whole.dictionary_encode()
+    alone = pa.array(np.arange(len(whole)) + len(encoded.dictionary))
+    return pc.coalesce(encoded.indices.cast(pa.int64()), alone).to_numpy()

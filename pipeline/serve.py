@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from pipeline import stages
 from pipeline.artefacts import open_artefact
 from pipeline.config import Config
@@ -85,8 +87,10 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(f"--rows {path}: no such file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--rows {path}: cannot be read as UTF-8 text: {error}") from error
     records = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -108,7 +112,7 @@ def _sample(config: Config, num_rows: int) -> list[dict[str, Any]]:
     inputs = stages.find_inputs(config)
     dataset = open_dataset(open_artefact(stages.plan("dataset", config, inputs)).folder)
     columns = [column.name for column in dataset.schema.raw_columns]
-    table = read_rows(dataset, "test", columns=columns)[0].slice(0, num_rows)
+    table = pa.concat_tables(read_rows(dataset, "test", columns=columns)).slice(0, num_rows)
     return [_plain(row) for row in table.to_pylist()]
 
 

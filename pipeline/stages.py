@@ -7,6 +7,7 @@ source makes everything anew. `pipeline.line` runs them; the gate and the public
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -18,9 +19,11 @@ import numpy as np
 from pipeline.artefacts import Artefact, Plan, finish, open_artefact
 from pipeline.config import Config
 from pipeline.display import Display
+from pipeline.quiet import import_tensorflow
 from preprocessing.dataset import Dataset, open_dataset
 from preprocessing.errors import ArtefactError
 from preprocessing.estimates import estimate_rows
+from preprocessing.manifest import exists
 from preprocessing.sources import file_format, fingerprint, match
 
 __all__ = ["BEST", "SAVED_MODEL", "STAGES", "Inputs", "find_inputs", "make", "plan"]
@@ -113,6 +116,8 @@ def make(stage: str, config: Config, inputs: Inputs, *, display: Display) -> Art
     """
     this = plan(stage, config, inputs)
     needs = {earlier: open_artefact(plan(earlier, config, inputs)) for earlier in _NEEDS[stage]}
+    if not exists(this.folder):
+        import_tensorflow()
     with display.stage(this):
         return finish(this, lambda folder: _WORK[stage](config, inputs, needs, folder, display))
 
@@ -236,9 +241,10 @@ def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path,
             evaluate(scored.labels[:, k], scored.scores[:, k], weights=scored.weights, groups=scored.groups)
             for k in range(len(dataset.schema.labels))
         ]
-        metrics[split] = dict(figures[0])
-        if len(figures) > 1:
-            metrics[split]["labels"] = dict(zip(dataset.schema.labels, figures, strict=True))
+        plain = [{name: value if math.isfinite(value) else None for name, value in each.items()} for each in figures]
+        metrics[split] = dict(plain[0])  # None rather than NaN: JSON knows no NaN
+        if len(plain) > 1:
+            metrics[split]["labels"] = dict(zip(dataset.schema.labels, plain, strict=True))
         np.save(folder / f"scores-{split}.npy", scored.scores, allow_pickle=False)
         own = np.load(trained / f"scores-{split}.npy", allow_pickle=False)
         metrics[split]["agreement"] = _agreement(own, scored.scores, split, config.evaluate.agreement)

@@ -38,13 +38,22 @@ def cleaned_sources(spec: DataSpec, *, as_of_ms: int) -> dict[str, SourceSpec]:
     """Returns every source that is read, as it is to be cleaned.
 
     The clock of an event is required, and absurd before 1970 or later than the run by more than the tolerance.
+    A sample weight below 0 is out of range.
     """
     latest_ms = as_of_ms + spec.future_tolerance_s * MS_PER_S
     sides = {join.source: spec.sources[join.source] for join in spec.joins}
     events = {
         name: _with_clock(spec.sources[name], clock, latest_ms=latest_ms) for name, clock in event_sources(spec).items()
     }
-    return {**sides, **events}
+    return {name: _with_weight(source, spec.roles.weight) for name, source in {**sides, **events}.items()}
+
+
+def _with_weight(source: SourceSpec, name: str | None) -> SourceSpec:
+    column = source.columns.get(name) if name is not None else None
+    if name is None or column is None:
+        return source
+    least = column.model_copy(update={"min": max(0.0, column.min or 0.0)})
+    return source.model_copy(update={"columns": {**source.columns, name: least}})
 
 
 def _with_clock(source: SourceSpec, clock: str | None, *, latest_ms: float) -> SourceSpec:
