@@ -39,7 +39,7 @@ setup(
             "types-PyYAML",
         ],
         # What the benchmarks compare with.
-        "peers": ["scikit-learn>=1.5", "psutil>=6"],
+        "peers": ["google-crc32c>=1.5"],
     },
     entry_points={"console_scripts": ["rankmill=pipeline.__main__:main"]},
 )

@@ -7,7 +7,6 @@ rows/*/*.parquet     -> transform -> <split>/<period>-<shard>.tfrecord, in the o
 from __future__ import annotations
 
 import os
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
+from apache_beam.utils.shared import Shared
 
 from preprocessing import analysis
 from preprocessing.dataset import SCHEMA_FILE, TRANSFORM_FOLDER, Shard
@@ -30,8 +30,6 @@ from preprocessing.transform import load_transform, save_transform
 from preprocessing.transform_plan import plan_transform
 
 __all__ = ["build_dataset"]
-
-_LOADING = threading.Lock()
 
 
 def build_dataset(
@@ -151,12 +149,12 @@ class _Encode(beam.DoFn):
         self._features = tuple(features)
         self._columns = columns
         self._progress = progress
+        self._shared = Shared()
         self._transform: Any = None
 
     def setup(self) -> None:
-        """Loads the transform; one at a time, since loading is not thread-safe."""
-        with _LOADING:
-            self._transform = load_transform(self._folder)
+        """Takes the transform that all threads of this process share: loading it costs seconds."""
+        self._transform = self._shared.acquire(lambda: load_transform(self._folder))
 
     def process(self, element: tuple[str, str]) -> None:
         rows_path, records_path = element

@@ -6,11 +6,14 @@ uncompressed TFRecords of tf.Example. CPU time counts from after the imports.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import preprocessing  # noqa: F401  selects Keras 2
 from tests.benchmarks.measure import print_result
 from tests.benchmarks.wide_data import NUM_NUMBERS, NUM_STRINGS, wide_config
 
@@ -48,23 +51,21 @@ def ours(data: Path, folder: Path) -> dict[str, Any]:
 
 
 def rows(data: Path, folder: Path) -> dict[str, Any]:
-    """Runs the pipeline as it is commonly written: a row is a dict, a record a tf.train.Example."""
+    """Runs the pipeline as it is commonly written: a row is a dict, a record a tf.train.Example.
+
+    The analysis is one combiner that counts in place, which is several times faster than an element for each value.
+    """
     import apache_beam as beam
     import tensorflow as tf  # noqa: F401
 
     from preprocessing.runner import local_pipeline
 
     start = time.process_time()
-    stats = folder / "statistics"
     with local_pipeline(workers=1) as p:
         training = p | beam.io.ReadFromParquet(str(data)) | beam.Filter(lambda row: _split(row) == "train")
-        counts = training | beam.FlatMap(_tokens) | beam.combiners.Count.PerElement()
-        kept = counts | beam.Filter(lambda pair: pair[1] >= MIN_COUNT) | beam.Map(lambda pair: [*pair[0], pair[1]])
-        moments = training | beam.FlatMap(_numbers) | beam.CombinePerKey(_Moments())
-        _ = kept | beam.Map(repr) | "Vocabulary" >> beam.io.WriteToText(str(stats) + "-tokens", num_shards=1)
-        _ = moments | beam.Map(repr) | "Moments" >> beam.io.WriteToText(str(stats) + "-moments", num_shards=1)
-    vocabulary = _vocabulary(folder)
-    scales = dict(_literals(folder, "statistics-moments*"))
+        found = training | beam.CombineGlobally(_analysis())
+        _ = found | beam.Map(_write_analysis, str(folder / "analysis.json"))
+    vocabulary, scales = _read_analysis(folder / "analysis.json")
     files = []
     with local_pipeline(workers=1) as p:
         table = p | beam.io.ReadFromParquet(str(data)) | beam.Map(lambda row: (_split(row), row))
@@ -79,7 +80,7 @@ def rows(data: Path, folder: Path) -> dict[str, Any]:
             )
     cpu_s = time.process_time() - start
     # Missing and out-of-vocabulary rows of each table, as in ours.
-    return {"cpu_s": cpu_s, "files": files, "table_rows": len(vocabulary) + 2 * NUM_STRINGS}
+    return {"cpu_s": cpu_s, "files": files, "table_rows": sum(map(len, vocabulary.values())) + 2 * NUM_STRINGS}
 
 
 def _split(row: dict[str, Any]) -> str:
@@ -89,58 +90,63 @@ def _split(row: dict[str, Any]) -> str:
     return "train" if place < 0.8 else "valid" if place < 0.9 else "test"
 
 
-def _tokens(row: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(f"s{i}", row[f"s{i}"]) for i in range(NUM_STRINGS)]
-
-
-def _numbers(row: dict[str, Any]) -> list[tuple[str, float]]:
+def _analysis() -> Any:
+    """Returns the combiner: counts of each column's tokens, and count, sum and sum of squares of each number."""
     import math
 
-    values = ((f"n{i}", row[f"n{i}"]) for i in range(NUM_NUMBERS))
-    return [(name, math.log1p(value)) for name, value in values if value is not None]
+    import apache_beam as beam
+
+    class Analysis(beam.CombineFn):
+        def create_accumulator(self) -> tuple[list[Counter[str]], list[list[float]]]:
+            return [Counter() for _ in range(NUM_STRINGS)], [[0.0, 0.0, 0.0] for _ in range(NUM_NUMBERS)]
+
+        def add_input(self, state: Any, row: dict[str, Any]) -> Any:
+            for i, counts in enumerate(state[0]):
+                counts[row[f"s{i}"]] += 1
+            for i, moments in enumerate(state[1]):
+                value = row[f"n{i}"]
+                if value is not None:
+                    value = math.log1p(value)
+                    moments[0] += 1
+                    moments[1] += value
+                    moments[2] += value * value
+            return state
+
+        def merge_accumulators(self, states: Any) -> Any:
+            merged = self.create_accumulator()
+            for tokens, numbers in states:
+                for into, counts in zip(merged[0], tokens, strict=True):
+                    into.update(counts)
+                for sums, moments in zip(merged[1], numbers, strict=True):
+                    for place, value in enumerate(moments):
+                        sums[place] += value
+            return merged
+
+        def extract_output(self, state: Any) -> Any:
+            kept = [[[token, n] for token, n in counts.items() if n >= MIN_COUNT] for counts in state[0]]
+            return kept, state[1]
+
+    return Analysis()
 
 
-class _Moments:
-    """Mean and deviation as a Beam combine function; a plain class is wrapped on use."""
-
-    def __new__(cls) -> Any:
-        import apache_beam as beam
-
-        class Moments(beam.CombineFn):
-            def create_accumulator(self) -> tuple[float, float, float]:
-                return 0.0, 0.0, 0.0
-
-            def add_input(self, state: tuple[float, float, float], value: float) -> tuple[float, float, float]:
-                return state[0] + 1, state[1] + value, state[2] + value * value
-
-            def merge_accumulators(self, states: Any) -> tuple[float, float, float]:
-                n, s, q = zip(*states, strict=True)
-                return sum(n), sum(s), sum(q)
-
-            def extract_output(self, state: tuple[float, float, float]) -> tuple[float, float]:
-                mean = state[1] / state[0]
-                return mean, max(state[2] / state[0] - mean * mean, 1e-12) ** 0.5
-
-        return Moments()
+def _write_analysis(found: Any, path: str) -> None:
+    Path(path).write_text(json.dumps(found), encoding="utf-8")
 
 
-def _literals(folder: Path, pattern: str) -> list[Any]:
-    import ast
-
-    return [ast.literal_eval(line) for path in folder.glob(pattern) for line in path.read_text().splitlines()]
-
-
-def _vocabulary(folder: Path) -> dict[tuple[str, str], int]:
-    found = sorted(_literals(folder, "statistics-tokens*"), key=lambda entry: (entry[0], -entry[2], entry[1]))
-    ids: dict[tuple[str, str], int] = {}
-    taken: dict[str, int] = {}
-    for column, token, _ in found:
-        taken[column] = taken.get(column, 1) + 1
-        ids[column, token] = taken[column]
-    return ids
+def _read_analysis(path: Path) -> tuple[dict[str, dict[str, int]], dict[str, tuple[float, float]]]:
+    tokens, numbers = json.loads(path.read_text(encoding="utf-8"))
+    vocabulary = {
+        f"s{i}": {token: place + 2 for place, (token, _) in enumerate(sorted(kept, key=lambda one: (-one[1], one[0])))}
+        for i, kept in enumerate(tokens)
+    }
+    scales = {}
+    for i, (count, total, squares) in enumerate(numbers):
+        mean = total / count
+        scales[f"n{i}"] = (mean, max(squares / count - mean * mean, 1e-12) ** 0.5)
+    return vocabulary, scales
 
 
-def _example(row: dict[str, Any], vocabulary: dict[tuple[str, str], int], scales: dict[str, Any]) -> bytes:
+def _example(row: dict[str, Any], vocabulary: dict[str, dict[str, int]], scales: dict[str, Any]) -> bytes:
     import math
 
     import tensorflow as tf
@@ -148,7 +154,7 @@ def _example(row: dict[str, Any], vocabulary: dict[tuple[str, str], int], scales
     features = {}
     for i in range(NUM_STRINGS):
         name = f"s{i}"
-        value = vocabulary.get((name, row[name]), 1)
+        value = vocabulary[name].get(row[name], 1)
         features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
     for i in range(NUM_NUMBERS):
         name = f"n{i}"
