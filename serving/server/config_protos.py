@@ -1,4 +1,4 @@
-"""Config messages that `tensorflow-serving-api` lacks, with the field numbers of TF Serving.
+"""Messages that `tensorflow-serving-api` lacks, with the field numbers of TF Serving and of gRPC's health service.
 
 They live in a descriptor pool of their own: a wheel that brings them later does no harm.
 """
@@ -7,46 +7,83 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 
-__all__ = ["MonitoringConfig", "PrometheusConfig"]
+__all__ = ["BatchingParameters", "HealthCheckRequest", "HealthCheckResponse", "MonitoringConfig", "SSLConfig"]
 
+_SERVING = "tensorflow.serving"
 _FIELD = descriptor_pb2.FieldDescriptorProto
-_PACKAGE = "tensorflow.serving"
+_KINDS = {
+    "bool": _FIELD.TYPE_BOOL,
+    "string": _FIELD.TYPE_STRING,
+    "int32": _FIELD.TYPE_INT32,
+    "int64": _FIELD.TYPE_INT64,
+}
 
 
-def _field(name: str, number: int, kind: int, *, message: str = "") -> Any:
-    return _FIELD(
-        name=name,
-        number=number,
-        type=kind,
-        label=_FIELD.LABEL_OPTIONAL,
-        type_name=f".{_PACKAGE}.{message}" if message else None,
-    )
+def _message(name: str, *fields: str) -> Any:
+    """Returns a message from lines like "repeated int64 sizes 6", as a .proto file has them."""
+    return descriptor_pb2.DescriptorProto(name=name, field=[_field(*line.split()) for line in fields])
 
 
-_FILE = descriptor_pb2.FileDescriptorProto(
+def _field(label: str, kind: str, name: str, number: str) -> Any:
+    repeated = _FIELD.LABEL_REPEATED if label == "repeated" else _FIELD.LABEL_OPTIONAL
+    if kind in _KINDS:
+        return _FIELD(name=name, number=int(number), label=repeated, type=_KINDS[kind])
+    return _FIELD(name=name, number=int(number), label=repeated, type=_FIELD.TYPE_MESSAGE, type_name=f".{kind}")
+
+
+_CONFIG_FILE = descriptor_pb2.FileDescriptorProto(
     name="serving/server/config.proto",
-    package=_PACKAGE,
+    package=_SERVING,
     syntax="proto3",
+    dependency=[wrappers_pb2.DESCRIPTOR.name],
     message_type=[
-        descriptor_pb2.DescriptorProto(
-            name="PrometheusConfig",
-            field=[_field("enable", 1, _FIELD.TYPE_BOOL), _field("path", 2, _FIELD.TYPE_STRING)],
+        _message("PrometheusConfig", "optional bool enable 1", "optional string path 2"),
+        _message("MonitoringConfig", f"optional {_SERVING}.PrometheusConfig prometheus_config 1"),
+        _message(
+            "SSLConfig",
+            "optional string server_key 1",
+            "optional string server_cert 2",
+            "optional string custom_ca 3",
+            "optional bool client_verify 4",
         ),
-        descriptor_pb2.DescriptorProto(
-            name="MonitoringConfig",
-            field=[_field("prometheus_config", 1, _FIELD.TYPE_MESSAGE, message="PrometheusConfig")],
+        _message(
+            "BatchingParameters",
+            "optional google.protobuf.Int64Value max_batch_size 1",
+            "optional google.protobuf.Int64Value batch_timeout_micros 2",
+            "optional google.protobuf.Int64Value max_enqueued_batches 3",
+            "optional google.protobuf.Int64Value num_batch_threads 4",
+            "optional google.protobuf.StringValue thread_pool_name 5",
+            "repeated int64 allowed_batch_sizes 6",
+            "optional bool pad_variable_length_inputs 7",
+            "optional google.protobuf.BoolValue enable_large_batch_splitting 8",
+            "optional google.protobuf.Int64Value max_execution_batch_size 9",
         ),
     ],
 )
+_HEALTH_FILE = descriptor_pb2.FileDescriptorProto(
+    name="serving/server/health.proto",
+    package="grpc.health.v1",
+    syntax="proto3",
+    message_type=[
+        _message("HealthCheckRequest", "optional string service 1"),
+        # An enum on the wire is an int32.
+        _message("HealthCheckResponse", "optional int32 status 1"),
+    ],
+)
 _POOL = descriptor_pool.DescriptorPool()
-_POOL.Add(_FILE)
+_POOL.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+_POOL.Add(_CONFIG_FILE)
+_POOL.Add(_HEALTH_FILE)
 
 
-def _message(name: str) -> Any:
-    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+def _class(name: str) -> Any:
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name))
 
 
-PrometheusConfig = _message("PrometheusConfig")
-MonitoringConfig = _message("MonitoringConfig")
+MonitoringConfig = _class(f"{_SERVING}.MonitoringConfig")
+SSLConfig = _class(f"{_SERVING}.SSLConfig")
+BatchingParameters = _class(f"{_SERVING}.BatchingParameters")
+HealthCheckRequest = _class("grpc.health.v1.HealthCheckRequest")
+HealthCheckResponse = _class("grpc.health.v1.HealthCheckResponse")

@@ -7,13 +7,16 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
+from serving.server.config_files import tls_files
 from serving.server.flags import Flags
 from serving.server.handlers import Handlers
+from serving.server.health import health_service
 from serving.server.metrics import Metrics
 from serving.server.status import Code, StatusError
 
@@ -23,7 +26,10 @@ _log = logging.getLogger(__name__)
 _MAX_MESSAGE_BYTES = 2**31 - 1
 _GRPC_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
-Handler = Callable[[Any], Any]
+# Beyond this a client's deadline is none: gRPC says "none" by a far away time.
+_MAX_TIMEOUT_S = 24 * 3600.0
+
+Handler = Callable[..., Any]
 
 
 def build_grpc_server(handlers: Handlers, flags: Flags, metrics: Metrics) -> grpc.Server:
@@ -31,6 +37,7 @@ def build_grpc_server(handlers: Handlers, flags: Flags, metrics: Metrics) -> grp
 
     Raises:
         StatusError: UNAVAILABLE, if a port cannot be bound.
+        ConfigError: if the TLS file is wrong.
     """
     server = grpc.server(
         ThreadPoolExecutor(max(1, flags.grpc_max_threads), thread_name_prefix="grpc"), options=_options(flags)
@@ -38,17 +45,27 @@ def build_grpc_server(handlers: Handlers, flags: Flags, metrics: Metrics) -> grp
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
         _Servicer(
             Predict=_observed("Predict", handlers.predict, metrics),
-            GetModelMetadata=_answer(handlers.model_metadata),
+            Classify=_observed("Classify", handlers.classify, metrics),
+            Regress=_observed("Regress", handlers.regress, metrics),
+            MultiInference=_answer(handlers.multi_inference),
+            GetModelMetadata=_answer(_untimed(handlers.model_metadata)),
         ),
         server,
     )
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        _Servicer(GetModelStatus=_answer(handlers.model_status)), server
+        _Servicer(
+            GetModelStatus=_answer(_untimed(handlers.model_status)),
+            HandleReloadConfigRequest=_answer(_untimed(handlers.reload_config)),
+        ),
+        server,
     )
+    if flags.enable_grpc_healthcheck_service:
+        server.add_generic_rpc_handlers((health_service(max_watchers=max(1, flags.grpc_max_threads // 4)),))
+    credentials = _credentials(Path(flags.ssl_config_file)) if flags.ssl_config_file else None
     addresses = [f"{flags.bind_address}:{flags.port}"] if flags.port else []
     addresses += [f"unix:{flags.grpc_socket_path}"] if flags.grpc_socket_path else []
     for address in addresses:
-        _bind(server, address)
+        _bind(server, address, credentials)
     return server
 
 
@@ -64,6 +81,11 @@ class _Servicer:
 
 def _unimplemented(name: str, _request: Any, context: grpc.ServicerContext) -> Any:
     context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{name} is not implemented by this server")
+
+
+def _untimed(handler: Callable[[Any], Any]) -> Handler:
+    """Returns a handler that a deadline does not shorten."""
+    return lambda request, timeout_s: handler(request)
 
 
 def _answer(handler: Handler) -> Callable[[Any, grpc.ServicerContext], Any]:
@@ -97,10 +119,12 @@ def _observed(api: str, handler: Handler, metrics: Metrics) -> Callable[[Any, gr
 
 def _run(handler: Handler, request: Any, context: grpc.ServicerContext) -> Any:
     remaining_s = context.time_remaining()
+    if remaining_s is not None and remaining_s > _MAX_TIMEOUT_S:
+        remaining_s = None
     if remaining_s is not None and remaining_s <= 0:
         raise StatusError(Code.DEADLINE_EXCEEDED, "the deadline passed before the request was run")
     try:
-        return handler(request)
+        return handler(request, timeout_s=remaining_s)
     except StatusError:
         raise
     except Exception as error:
@@ -109,9 +133,21 @@ def _run(handler: Handler, request: Any, context: grpc.ServicerContext) -> Any:
         raise StatusError(Code.INTERNAL, f"{type(error).__name__}: {error}") from error
 
 
-def _bind(server: grpc.Server, address: str) -> None:
+def _credentials(path: Path) -> grpc.ServerCredentials:
+    files = tls_files(path)
+    return grpc.ssl_server_credentials(
+        [(files.server_key, files.server_cert)],
+        root_certificates=files.custom_ca,
+        require_client_auth=files.client_verify,
+    )
+
+
+def _bind(server: grpc.Server, address: str, credentials: grpc.ServerCredentials | None) -> None:
     try:
-        bound = server.add_insecure_port(address)
+        if credentials is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise StatusError(Code.UNAVAILABLE, f"cannot listen on {address}: {error}") from error
     if not bound and not address.startswith("unix:"):

@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+from numpy.typing import NDArray
 from tensorflow_serving.apis import (
+    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
+    inference_pb2,
+    model_management_pb2,
     model_pb2,
     predict_pb2,
+    regression_pb2,
 )
 
+from serving.server.inference import check_tasks, classify, multi_inference, regress
+from serving.server.metrics import Metrics
 from serving.server.model_manager import ModelManager
-from serving.server.predict import predict
+from serving.server.predict import check_predict_method, predict
+from serving.server.reload import reload_config
 from serving.server.servable import Servable
+from serving.server.signature import Run, Signature
 from serving.server.status import Code, StatusError
 
 __all__ = ["Handlers"]
 
 
 class Handlers:
-    """The calls of both surfaces on the models of one manager."""
+    """The calls of both surfaces on the models of one manager.
 
-    def __init__(self, manager: ModelManager[Servable], *, as_content: bool = False) -> None:
+    Calls that run a graph take `timeout_s`, the time that is left to the client; None means any.
+    """
+
+    def __init__(
+        self,
+        manager: ModelManager[Servable],
+        metrics: Metrics,
+        *,
+        as_content: bool = False,
+        check_method_name: bool = False,
+    ) -> None:
         self._manager = manager
+        self._metrics = metrics
         self._as_content = as_content
+        self._check_method_name = check_method_name
 
     @contextlib.contextmanager
     def servable(self, spec: model_pb2.ModelSpec) -> Iterator[tuple[Servable, int]]:
@@ -41,11 +65,83 @@ class Handlers:
         with self._manager.acquire(spec.name, version=version, label=label) as found:
             yield found
 
-    def predict(self, request: predict_pb2.PredictRequest) -> predict_pb2.PredictResponse:
+    def predict(
+        self, request: predict_pb2.PredictRequest, *, timeout_s: float | None = None
+    ) -> predict_pb2.PredictResponse:
         """Answers Predict."""
+        return self._infer(functools.partial(predict, as_content=self._as_content), "Predict", request, timeout_s)
+
+    def classify(
+        self, request: classification_pb2.ClassificationRequest, *, timeout_s: float | None = None
+    ) -> classification_pb2.ClassificationResponse:
+        """Answers Classify."""
+        return self._infer(classify, "Classify", request, timeout_s)
+
+    def regress(
+        self, request: regression_pb2.RegressionRequest, *, timeout_s: float | None = None
+    ) -> regression_pb2.RegressionResponse:
+        """Answers Regress."""
+        return self._infer(regress, "Regress", request, timeout_s)
+
+    def _infer(self, call: Callable[..., Any], api: str, request: Any, timeout_s: float | None) -> Any:
         _check_spec(request)
         with self.servable(request.model_spec) as (servable, version):
-            return predict(servable, request, version=version, as_content=self._as_content)
+            run = self._runner(servable, request.model_spec.name, api, timeout_s)
+            return call(servable, request, version=version, run=run, check_method_name=self._check_method_name)
+
+    def multi_inference(
+        self, request: inference_pb2.MultiInferenceRequest, *, timeout_s: float | None = None
+    ) -> inference_pb2.MultiInferenceResponse:
+        """Answers MultiInference; the first task says which version answers all."""
+        check_tasks(request)
+        spec = request.tasks[0].model_spec
+        with self.servable(spec) as (servable, version):
+            run = self._runner(servable, spec.name, "MultiInference", timeout_s)
+            response = multi_inference(
+                servable, request, version=version, run=run, check_method_name=self._check_method_name
+            )
+        kind = request.input.WhichOneof("kind")
+        self._metrics.observe_examples(spec.name, len(getattr(request.input, kind).examples))
+        return response
+
+    @contextlib.contextmanager
+    def signature(
+        self, spec: model_pb2.ModelSpec, *, timeout_s: float | None = None
+    ) -> Iterator[Callable[[str], tuple[Signature, Run]]]:
+        """Lends a look-up of signatures for Predict, each with what runs its graph: REST reads bodies by them.
+
+        Raises:
+            StatusError: as `servable`; INVALID_ARGUMENT from the look-up, if there is no such signature.
+        """
+        with self.servable(spec) as (servable, _):
+
+            def look_up(name: str) -> tuple[Signature, Run]:
+                signature = servable.signatures.get(name)
+                if signature is None:
+                    text = f'Serving signature name: "{name}" not found in signature def'
+                    raise StatusError(Code.INVALID_ARGUMENT, text)
+                if self._check_method_name:
+                    check_predict_method(signature)
+                return signature, self._runner(servable, spec.name, "Predict", timeout_s)
+
+            yield look_up
+
+    def _runner(self, servable: Servable, model_name: str, api: str, timeout_s: float | None) -> Run:
+        def run(
+            feeds: Mapping[str, NDArray[Any]], fetches: Sequence[str], *, timeout_s: float | None = timeout_s
+        ) -> list[NDArray[Any]]:
+            start_s = time.perf_counter()
+            values = servable.run_tensors(feeds, fetches, timeout_s=timeout_s)
+            self._metrics.observe_run(model_name, api=api, seconds=time.perf_counter() - start_s)
+            return values
+
+        return run
+
+    def reload_config(
+        self, request: model_management_pb2.ReloadConfigRequest
+    ) -> model_management_pb2.ReloadConfigResponse:
+        """Answers HandleReloadConfigRequest."""
+        return reload_config(request, apply=self._manager.apply, metrics=self._metrics)
 
     def model_metadata(
         self, request: get_model_metadata_pb2.GetModelMetadataRequest

@@ -43,14 +43,14 @@ def check_labels(
         configs: the new config.
         current: label maps by model of the config in force.
         available: available versions by model.
-        allow_unavailable: whether a label that is not in use yet may name such a version.
+        allow_unavailable: whether a label that does not move may name such a version.
     """
     for config in configs:
         for label, version in config.labels.items():
             in_use = current.get(config.name, {}).get(label)
-            if version in available.get(config.name, ()) or version == in_use:
+            if version in available.get(config.name, ()):
                 continue
-            if allow_unavailable and in_use is None:
+            if allow_unavailable and in_use in {None, version}:
                 continue
             raise StatusError(
                 Code.FAILED_PRECONDITION,

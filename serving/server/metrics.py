@@ -8,22 +8,25 @@ from collections import defaultdict
 
 from serving.server.status import Code
 
-__all__ = ["LATENCY_BOUNDS_US", "Metrics"]
+__all__ = ["LATENCY_BOUNDS_US", "SIZE_BOUNDS", "Metrics"]
 
 LATENCY_BOUNDS_US = tuple(10.0 * 1.8**power for power in range(33))
-_REQUEST_COUNT = ":tensorflow:serving:request_count"
-_REQUEST_LATENCY = ":tensorflow:serving:request_latency"
+SIZE_BOUNDS = tuple(2.0**power for power in range(21))
+_SERVING = ":tensorflow:serving:"
+_LOADER = ":tensorflow:cc:saved_model:"
+_BATCHING = _SERVING + "batching_session:"
 
 Labels = tuple[tuple[str, str], ...]
 
 
 class _Histogram:
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(LATENCY_BOUNDS_US) + 1)
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        self.buckets[bisect.bisect_right(LATENCY_BOUNDS_US, value)] += 1
+        self.buckets[bisect.bisect_right(self.bounds, value)] += 1
         self.total += value
 
 
@@ -33,18 +36,69 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counters: dict[str, dict[Labels, int]] = defaultdict(lambda: defaultdict(int))
-        self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(lambda: defaultdict(_Histogram))
+        self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(dict)
+
+    def _count(self, name: str, number: int = 1, **labels: str) -> None:
+        with self._lock:
+            self._counters[name][tuple(labels.items())] += number
+
+    def _observe(self, name: str, value: float, bounds: tuple[float, ...], **labels: str) -> None:
+        key = tuple(labels.items())
+        with self._lock:
+            histogram = self._histograms[name].get(key)
+            if histogram is None:
+                histogram = self._histograms[name][key] = _Histogram(bounds)
+            histogram.add(value)
 
     def count_request(self, model_name: str, code: Code) -> None:
         """Counts a request of a model by its outcome."""
-        with self._lock:
-            self._counters[_REQUEST_COUNT][("model_name", model_name), ("status", code.name)] += 1
+        self._count(_SERVING + "request_count", model_name=model_name, status=code.name)
 
     def observe_request(self, model_name: str, *, api: str, entrypoint: str, seconds: float) -> None:
         """Adds the latency of a successful request."""
-        labels = (("model_name", model_name), ("API", api), ("entrypoint", entrypoint))
+        labels = {"model_name": model_name, "API": api, "entrypoint": entrypoint}
+        self._observe(_SERVING + "request_latency", seconds * 1e6, LATENCY_BOUNDS_US, **labels)
+
+    def observe_run(self, model_name: str, *, api: str, seconds: float) -> None:
+        """Adds the time that the graph alone took for a request."""
+        labels = {"model_name": model_name, "API": api, "runtime": "TF1"}
+        self._observe(_SERVING + "runtime_latency", seconds * 1e6, LATENCY_BOUNDS_US, **labels)
+
+    def observe_examples(self, model_name: str, num_examples: int) -> None:
+        """Adds the number of tf.Examples of a MultiInference request."""
+        self._observe(_SERVING + "request_example_counts", num_examples, SIZE_BOUNDS, model=model_name)
+        self._count(_SERVING + "request_example_count_total", num_examples, model=model_name)
+
+    def observe_load(self, model_path: str, *, loaded: bool, seconds: float) -> None:
+        """Counts an attempt to load a SavedModel, and the microseconds of those that succeed."""
+        status = "success" if loaded else "fail"
+        self._count(_LOADER + "load_attempt_count", model_path=model_path, status=status)
+        if loaded:
+            self._count(_LOADER + "load_latency", round(seconds * 1e6), model_path=model_path)
+
+    def observe_warmup(self, model_path: str, code: Code, *, num_records: int, seconds: float) -> None:
+        """Adds the warm-up of a version: its records and its time."""
+        labels = {"model_path": model_path, "status": code.name}
+        self._observe(_SERVING + "model_warmup_latency", seconds * 1e6, LATENCY_BOUNDS_US, **labels)
+        self._count(_SERVING + "model_warmup_records_read", num_records, **labels)
+
+    def observe_queueing(self, thread_pool_name: str, seconds: float) -> None:
+        """Adds the time that a request waited for its batch to be run."""
+        labels = {"thread_pool_name": thread_pool_name}
+        self._observe(_BATCHING + "queuing_latency", seconds * 1e6, LATENCY_BOUNDS_US, **labels)
+
+    def observe_batch(self, *, num_rows: int, num_padded_rows: int) -> None:
+        """Adds a batch: its rows, and those it was filled up with to an allowed size."""
+        processed = num_rows + num_padded_rows
+        self._count(_BATCHING + "wrapped_run_count")
+        self._observe(_BATCHING + "input_batch_size", num_rows, SIZE_BOUNDS)
+        self._observe(_BATCHING + "processed_batch_size", processed, SIZE_BOUNDS)
+        self._observe(_BATCHING + "padding_size", num_padded_rows, SIZE_BOUNDS, execution_batch_size=str(processed))
+
+    def total(self, name: str) -> int:
+        """Returns the sum of a counter over its labels, by either way to write its name; 0 if it never counted."""
         with self._lock:
-            self._histograms[_REQUEST_LATENCY][labels].add(seconds * 1e6)
+            return sum(self._counters.get(name.replace("/", ":"), {}).values())
 
     def prometheus(self) -> str:
         """Returns all metrics in Prometheus's text format."""
@@ -62,7 +116,7 @@ class Metrics:
 
 def _histogram_lines(name: str, labels: Labels, histogram: _Histogram) -> list[str]:
     lines, running = [], 0
-    bounds = [f"{bound:g}" for bound in LATENCY_BOUNDS_US] + ["+Inf"]
+    bounds = [f"{bound:g}" for bound in histogram.bounds] + ["+Inf"]
     for bound, count in zip(bounds, histogram.buckets, strict=True):
         running += count
         lines.append(f"{name}_bucket{_format((*labels, ('le', bound)))} {running}")

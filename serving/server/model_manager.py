@@ -70,7 +70,8 @@ class ModelManager(Generic[S]):
         self._changed = threading.Condition(threading.RLock())
         self._configs: dict[str, ModelConfig] = {}
         self._records: dict[str, dict[int, VersionRecord[S]]] = {}
-        self._labels: dict[str, dict[str, int]] = {}
+        self._labels: dict[str, dict[str, int]] | None = None
+        self._applying = threading.Lock()
         self._stopping = stopping or threading.Event()
         self._pool = ThreadPoolExecutor(max(1, options.num_initial_load_threads), thread_name_prefix="load")
         self._threads = [
@@ -97,6 +98,11 @@ class ModelManager(Generic[S]):
         Raises:
             StatusError: if the config is refused (nothing changes then), or a new model did not become available.
         """
+        with self._applying:
+            self._wait_for(self._replace(configs))
+
+    def _replace(self, configs: Sequence[ModelConfig]) -> list[str]:
+        """Puts a config into force; returns the names of models that are new with it."""
         check_configs(configs, self._configs)
         with self._changed:
             self._check_labels(configs)
@@ -110,11 +116,13 @@ class ModelManager(Generic[S]):
                 aspire(self._records[name], {})
         if self._options.poll_wait_s >= 0:
             self.poll()
-        self._wait_for(new)
+        return new
 
     def _check_labels(self, configs: Sequence[ModelConfig]) -> None:
         available = {name: self._available(name) for name in self._records}
-        check_labels(configs, self._labels, available, allow_unavailable=self._options.allow_labels_for_unavailable)
+        check_labels(
+            configs, self._labels or {}, available, allow_unavailable=self._options.allow_labels_for_unavailable
+        )
 
     def _wait_for(self, names: Sequence[str]) -> None:
         with self._changed:
@@ -156,6 +164,8 @@ class ModelManager(Generic[S]):
 
     def _find(self, name: str, version: int | None, label: str | None) -> VersionRecord[S]:
         if label is not None:
+            if self._labels is None:
+                raise StatusError(Code.UNAVAILABLE, "labels are not known yet: no config was accepted so far")
             version = self._labels.get(name, {}).get(label)
             if version is None:
                 raise StatusError(Code.INVALID_ARGUMENT, f"Unrecognized servable version label: {label}")

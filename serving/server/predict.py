@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import model_pb2, predict_pb2
 
 from serving.server.servable import Servable
-from serving.server.signature import DEFAULT_SIGNATURE
+from serving.server.signature import DEFAULT_SIGNATURE, Run, Signature
+from serving.server.status import Code, StatusError
 from serving.server.tensors import from_proto, to_proto
 
-__all__ = ["predict"]
+__all__ = ["CLASSIFY", "PREDICT", "REGRESS", "check_predict_method", "fill_spec", "predict"]
+
+CLASSIFY, PREDICT, REGRESS = (f"tensorflow/serving/{call}" for call in ("classify", "predict", "regress"))
 
 
 def predict(
-    servable: Servable, request: predict_pb2.PredictRequest, *, version: int, as_content: bool = False
+    servable: Servable,
+    request: predict_pb2.PredictRequest,
+    *,
+    version: int,
+    run: Run,
+    as_content: bool = False,
+    check_method_name: bool = False,
 ) -> predict_pb2.PredictResponse:
     """Returns the answer to a Predict request.
 
@@ -20,21 +29,36 @@ def predict(
         servable: the version that answers.
         request: as received.
         version: its number, for the answer.
+        run: how its graph is run.
         as_content: put tensors into `tensor_content` instead of the typed fields.
+        check_method_name: refuse signatures whose method name is none of the three known ones.
 
     Raises:
         StatusError: with TF Serving's code for each mistake.
     """
-    signature_name = request.model_spec.signature_name or DEFAULT_SIGNATURE
-    signature = servable.signature(signature_name)
+    signature = servable.signature(request.model_spec.signature_name or DEFAULT_SIGNATURE)
+    if check_method_name:
+        check_predict_method(signature)
     signature.check_inputs(request.inputs.keys())
     names = signature.check_outputs(request.output_filter)
     arrays = {name: from_proto(proto, name=name) for name, proto in request.inputs.items()}
-    values = servable.run_tensors(signature.bind(arrays), [signature.output_tensors[name] for name in names])
+    outputs = signature.run(arrays, run, names=names)
     response = predict_pb2.PredictResponse()
-    response.model_spec.name = request.model_spec.name
-    response.model_spec.signature_name = signature_name
-    response.model_spec.version.value = version
-    for name, value in zip(names, values, strict=True):
+    fill_spec(response.model_spec, request.model_spec, version=version)
+    for name, value in outputs.items():
         response.outputs[name].CopyFrom(to_proto(value, as_content=as_content))
     return response
+
+
+def check_predict_method(signature: Signature) -> None:
+    """Raises INTERNAL unless the method name of a signature is one that Predict may call."""
+    if signature.method_name not in {PREDICT, CLASSIFY, REGRESS}:
+        text = f"Expected prediction signature method_name to be one of {{{PREDICT}, {CLASSIFY}, {REGRESS}}}."
+        raise StatusError(Code.INTERNAL, f"{text} Was: {signature.method_name}")
+
+
+def fill_spec(answered: model_pb2.ModelSpec, asked: model_pb2.ModelSpec, *, version: int) -> None:
+    """Sets the ModelSpec of an answer: the name as asked, the signature and version that answered, no label."""
+    answered.name = asked.name
+    answered.signature_name = asked.signature_name or DEFAULT_SIGNATURE
+    answered.version.value = version

@@ -10,10 +10,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from google.protobuf import json_format
-from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_pb2,
+    regression_pb2,
+)
 
 from serving.server.handlers import Handlers
 from serving.server.json_body import optional_string, parse_object
+from serving.server.json_examples import format_classes, format_values, read_examples
 from serving.server.json_predict import format_columns, format_rows, read_columns, read_rows
 from serving.server.metrics import Metrics
 from serving.server.signature import DEFAULT_SIGNATURE
@@ -41,14 +48,16 @@ class RestApi:
     def __init__(self, handlers: Handlers, metrics: Metrics) -> None:
         self._handlers = handlers
         self._metrics = metrics
+        self._calls = {"predict": self._predict, "classify": self._classify, "regress": self._regress}
 
-    def answer(self, method: str, path: str, body: bytes) -> Answer:
+    def answer(self, method: str, path: str, body: bytes, timeout_s: float | None = None) -> Answer:
         """Returns the answer to a call; never raises for what a client sent.
 
         Args:
             method: in upper case.
             path: percent-encoded, with the query string if there is one.
             body: already unpacked.
+            timeout_s: how long a graph may run.
         """
         start_s = time.perf_counter()
         call = _CALL.fullmatch(path) if method == "POST" else None
@@ -56,7 +65,9 @@ class RestApi:
         match = call or look
         name = unquote(match["name"] or "") if match else ""
         try:
-            text = self._dispatch(method, path, body, call, look)
+            text = self._dispatch(call, look, body, timeout_s)
+            if text is None:
+                raise StatusError(Code.INVALID_ARGUMENT, f"Malformed request: {method} {path}")
         except StatusError as error:
             self._metrics.count_request(name, error.code)
             return error_answer(error)
@@ -69,33 +80,38 @@ class RestApi:
         return Answer(200, text.encode("utf-8", "surrogateescape"))
 
     def _dispatch(
-        self, method: str, path: str, body: bytes, call: re.Match[str] | None, look: re.Match[str] | None
-    ) -> str:
-        if call and call["verb"] == "predict":
-            return self._predict(_model_spec(call), body)
+        self, call: re.Match[str] | None, look: re.Match[str] | None, body: bytes, timeout_s: float | None
+    ) -> str | None:
+        if call and call["verb"] in self._calls:
+            return self._calls[call["verb"]](_model_spec(call), body, timeout_s)
         if look:
             spec = _model_spec(look)
             return self._metadata(spec) if look["metadata"] else self._status(spec)
-        raise StatusError(Code.INVALID_ARGUMENT, f"Malformed request: {method} {path}")
+        return None
 
-    def _predict(self, spec: model_pb2.ModelSpec, body: bytes) -> str:
-        with self._handlers.servable(spec) as (servable, _):
+    def _predict(self, spec: model_pb2.ModelSpec, body: bytes, timeout_s: float | None) -> str:
+        with self._handlers.signature(spec, timeout_s=timeout_s) as look_up:
             request = parse_object(body)
-            name = optional_string(request, "signature_name") or DEFAULT_SIGNATURE
-            signature = servable.signatures.get(name)
-            if signature is None:
-                text = f'Serving signature name: "{name}" not found in signature def'
-                raise StatusError(Code.INVALID_ARGUMENT, text)
+            signature, run = look_up(optional_string(request, "signature_name") or DEFAULT_SIGNATURE)
             if not signature.input_tensors:
-                raise StatusError(
-                    Code.INVALID_ARGUMENT, f'signature "{name}" has no inputs: it cannot be called by REST'
-                )
+                text = f'signature "{signature.name}" has no inputs: it cannot be called by REST'
+                raise StatusError(Code.INVALID_ARGUMENT, text)
             by_row = _is_row_form(request)
             arrays = (
                 read_rows(request["instances"], signature) if by_row else read_columns(request["inputs"], signature)
             )
-            outputs = servable.run(name, arrays)
+            outputs = signature.run(arrays, run)
         return format_rows(outputs) if by_row else format_columns(outputs)
+
+    def _classify(self, spec: model_pb2.ModelSpec, body: bytes, timeout_s: float | None) -> str:
+        request = classification_pb2.ClassificationRequest(model_spec=spec)
+        _fill_examples(request, body)
+        return format_classes(self._handlers.classify(request, timeout_s=timeout_s).result)
+
+    def _regress(self, spec: model_pb2.ModelSpec, body: bytes, timeout_s: float | None) -> str:
+        request = regression_pb2.RegressionRequest(model_spec=spec)
+        _fill_examples(request, body)
+        return format_values(self._handlers.regress(request, timeout_s=timeout_s).result)
 
     def _status(self, spec: model_pb2.ModelSpec) -> str:
         return _to_json(self._handlers.model_status(get_model_status_pb2.GetModelStatusRequest(model_spec=spec)))
@@ -131,6 +147,16 @@ def _model_spec(match: re.Match[str]) -> model_pb2.ModelSpec:
             raise StatusError(Code.INVALID_ARGUMENT, f"Failed to convert version: {match['version']} to numeric.")
         spec.version.value = number
     return spec
+
+
+def _fill_examples(request: Any, body: bytes) -> None:
+    found = parse_object(body)
+    name = optional_string(found, "signature_name")
+    try:
+        request.model_spec.signature_name = name
+    except UnicodeEncodeError as error:
+        raise StatusError(Code.INVALID_ARGUMENT, "signature_name is not valid UTF-8") from error
+    request.input.CopyFrom(read_examples(found))
 
 
 def _is_row_form(body: dict[str, Any]) -> bool:

@@ -35,6 +35,7 @@ _CORS = {
 def build_app(api: RestApi, flags: Flags, *, metrics_path: str | None, metrics_text: Callable[[], str]) -> ASGIApp:
     """Returns the ASGI application; `metrics_path` None means no Prometheus page."""
     limiter_of: list[anyio.CapacityLimiter] = []
+    timeout_s = flags.rest_api_timeout_in_ms / 1000
 
     async def answer(request: Request) -> Answer:
         path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
@@ -48,7 +49,7 @@ def build_app(api: RestApi, flags: Flags, *, metrics_path: str | None, metrics_t
             # A limiter belongs to the running event loop.
             limiter_of.append(anyio.CapacityLimiter(max(1, flags.rest_api_num_threads)))
         return await to_thread.run_sync(
-            api.answer, request.method, full_path, body, limiter=limiter_of[0], abandon_on_cancel=True
+            api.answer, request.method, full_path, body, timeout_s, limiter=limiter_of[0], abandon_on_cancel=True
         )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +59,7 @@ def build_app(api: RestApi, flags: Flags, *, metrics_path: str | None, metrics_t
         if flags.rest_api_enable_cors_support and request.method == "OPTIONS":
             response = _preflight(request)
         else:
-            found = await _guarded(answer, request, flags.rest_api_timeout_in_ms / 1000)
+            found = await _guarded(answer, request, timeout_s)
             headers = _CORS if flags.rest_api_enable_cors_support else None
             response = Response(found.body, found.status, headers, found.content_type)
         await response(scope, receive, send)

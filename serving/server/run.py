@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import logging
 import signal
 import sys
@@ -17,12 +17,13 @@ from serving.server.discovery import ModelConfig
 from serving.server.flags import Flags, unused_flags
 from serving.server.grpc_service import build_grpc_server
 from serving.server.handlers import Handlers
+from serving.server.load import Loader
 from serving.server.metrics import Metrics
 from serving.server.model_manager import LoadOptions, ModelManager
+from serving.server.reload import ConfigFilePoller
 from serving.server.rest_api import RestApi
 from serving.server.rest_app import HttpServer, build_app
 from serving.server.servable import Servable
-from serving.server.session_options import session_config
 from serving.server.status import StatusError
 
 __all__ = ["FAILED", "serve_until_signal"]
@@ -39,38 +40,33 @@ def serve_until_signal(flags: Flags) -> int:
         signal.signal(number, lambda *_: stopping.set())
     for name in unused_flags(flags):
         _log.warning("--%s has no effect in this server", name)
-    manager: ModelManager[Servable] | None = None
+    metrics = Metrics()
+    closing = contextlib.ExitStack()
     try:
-        manager = _build_manager(flags, stopping)
+        loader = Loader(flags, metrics)
+        closing.callback(loader.close)
+        manager = ModelManager(loader.load, _load_options(flags), stopping=stopping)
+        closing.callback(manager.stop)
         manager.start(_first_config(flags))
-        _serve(flags, manager, stopping)
+        _serve(flags, manager, metrics, stopping)
     except (RankmillError, OSError) as error:
         if not stopping.is_set():
             sys.stderr.write(f"Failed to start server. Error: {error}\n")
             return FAILED
     finally:
-        if manager is not None:
-            stopping.set()
-            manager.stop()
+        stopping.set()
+        closing.close()
     return 0
 
 
-def _build_manager(flags: Flags, stopping: threading.Event) -> ModelManager[Servable]:
-    load = functools.partial(
-        _load, tags=tuple(flags.saved_model_tags.split(",")), session_settings=session_config(flags)
-    )
-    options = LoadOptions(
+def _load_options(flags: Flags) -> LoadOptions:
+    return LoadOptions(
         poll_wait_s=flags.file_system_poll_wait_seconds,
         max_num_load_retries=flags.max_num_load_retries,
         load_retry_interval_s=flags.load_retry_interval_micros / 1e6,
         num_load_threads=flags.num_load_threads,
         allow_labels_for_unavailable=flags.allow_version_labels_for_unavailable_models,
     )
-    return ModelManager(load, options, stopping=stopping)
-
-
-def _load(_name: str, _version: int, path: Path, *, tags: tuple[str, ...], session_settings: object) -> Servable:
-    return Servable.load(path, tags=tags, session_config=session_settings)
 
 
 def _first_config(flags: Flags) -> list[ModelConfig]:
@@ -79,17 +75,24 @@ def _first_config(flags: Flags) -> list[ModelConfig]:
     return [ModelConfig(flags.model_name, Path(flags.model_base_path))]
 
 
-def _serve(flags: Flags, manager: ModelManager[Servable], stopping: threading.Event) -> None:
-    metrics = Metrics()
-    handlers = Handlers(manager, as_content=flags.enable_serialization_as_tensor_content)
+def _serve(flags: Flags, manager: ModelManager[Servable], metrics: Metrics, stopping: threading.Event) -> None:
+    handlers = Handlers(
+        manager,
+        metrics,
+        as_content=flags.enable_serialization_as_tensor_content,
+        check_method_name=flags.enable_signature_method_name_check,
+    )
     rpc = build_grpc_server(handlers, flags, metrics)
     rpc.start()
     _log.info("Running gRPC ModelServer at %s:%d", flags.bind_address, flags.port)
     http = _start_http(flags, handlers, metrics)
+    poller = _start_config_poller(flags, manager)
     try:
         stopping.wait()
         _log.info("stopping")
     finally:
+        if poller is not None:
+            poller.stop()
         _stop(rpc, http)
 
 
@@ -109,6 +112,16 @@ def _start_http(flags: Flags, handlers: Handlers, metrics: Metrics) -> HttpServe
     server.start()
     _log.info("Exporting HTTP/REST API at: %s:%d", flags.bind_address, flags.rest_api_port)
     return server
+
+
+def _start_config_poller(flags: Flags, manager: ModelManager[Servable]) -> ConfigFilePoller | None:
+    if not flags.model_config_file or flags.model_config_file_poll_wait_seconds <= 0:
+        return None
+    poller = ConfigFilePoller(
+        Path(flags.model_config_file), interval_s=flags.model_config_file_poll_wait_seconds, apply=manager.apply
+    )
+    poller.start()
+    return poller
 
 
 def _stop(rpc: grpc.Server, http: HttpServer | None) -> None:

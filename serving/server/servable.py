@@ -7,6 +7,7 @@ many named inputs, and accepts shapes that differ from the placeholder's, as TF 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,33 +17,55 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
-from serving.server.signature import Signature
+from serving.server.signature import Run, Signature
 from serving.server.status import Code, StatusError
+from serving.server.timed_run import run_within
 
 __all__ = ["Servable"]
 
 Array = NDArray[Any]
 
+_MAX_CALLABLES = 256
+# A run whose time is this many times that of the slowest one so far is not watched: watching costs.
+_AMPLE = 20.0
+
 
 class Servable:
     """A SavedModel ready to run; safe for use by several threads at once."""
 
-    def __init__(self, session: Any, signature_defs: Mapping[str, Any], path: Path) -> None:
+    def __init__(
+        self,
+        session: Any,
+        signature_defs: Mapping[str, Any],
+        path: Path,
+        *,
+        batching: Callable[[Run], Run] | None = None,
+    ) -> None:
         self.path = path
         self.signature_defs: dict[str, meta_graph_pb2.SignatureDef] = dict(signature_defs)
         self.signatures = {name: Signature.from_proto(name, proto) for name, proto in signature_defs.items()}
         self._session = session
         self._callables: dict[tuple[tuple[str, ...], tuple[str, ...]], Callable[..., list[Any]]] = {}
         self._lock = threading.Lock()
+        self._slowest_s = 0.0
+        self.run_tensors: Run = self._run_now if batching is None else batching(self._run_now)
 
     @classmethod
-    def load(cls, path: Path, *, tags: Sequence[str] = ("serve",), session_config: Any | None = None) -> Servable:
+    def load(
+        cls,
+        path: Path,
+        *,
+        tags: Sequence[str] = ("serve",),
+        session_config: Any | None = None,
+        batching: Callable[[Run], Run] | None = None,
+    ) -> Servable:
         """Returns the SavedModel at `path`, its variables restored and tables initialised.
 
         Args:
             path: folder that holds `saved_model.pb`.
             tags: of the MetaGraph to load.
             session_config: a ConfigProto; TensorFlow's own choice of threads by default.
+            batching: puts batching in front of what runs the graph.
 
         Raises:
             StatusError: if there is no such SavedModel or it does not load.
@@ -52,7 +75,7 @@ class Servable:
         try:
             with graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.load(session, list(tags), str(path))
-            return cls(session, meta_graph.signature_def, path)
+            return cls(session, meta_graph.signature_def, path, batching=batching)
         except tf.errors.OpError as error:
             session.close()
             raise _status_error(error) from error
@@ -75,10 +98,7 @@ class Servable:
         Raises:
             StatusError: with the code that TF Serving gives for the mistake.
         """
-        bound = self.signature(signature)
-        feeds = bound.bind(inputs)
-        names = bound.check_outputs(outputs)
-        return dict(zip(names, self.run_tensors(feeds, [bound.output_tensors[name] for name in names]), strict=True))
+        return self.signature(signature).run(inputs, self.run_tensors, names=outputs)
 
     def signature(self, name: str) -> Signature:
         """Returns a signature by its key; FAILED_PRECONDITION if the model has none of that name."""
@@ -87,15 +107,21 @@ class Servable:
         except KeyError:
             raise StatusError(Code.FAILED_PRECONDITION, f'Serving signature key "{name}" not found.') from None
 
-    def run_tensors(self, feeds: Mapping[str, Array], fetches: Sequence[str]) -> list[Array]:
-        """Returns the values of graph tensors, given values for others, all by tensor name."""
-        call = self._callable(tuple(feeds), tuple(fetches))
+    def _run_now(
+        self, feeds: Mapping[str, Array], fetches: Sequence[str], *, timeout_s: float | None = None
+    ) -> list[Array]:
+        start_s = time.perf_counter()
         try:
+            if timeout_s is not None and timeout_s < _AMPLE * self._slowest_s:
+                return run_within(self._session, feeds, fetches, timeout_s=timeout_s)
+            call = self._callable(tuple(feeds), tuple(fetches))
             return [np.asarray(value) for value in call(*feeds.values())]
         except tf.errors.OpError as error:
             raise _status_error(error) from error
         except (TypeError, ValueError) as error:
             raise StatusError(Code.INVALID_ARGUMENT, f"an input cannot be fed: {error}") from error
+        finally:
+            self._slowest_s = max(self._slowest_s, time.perf_counter() - start_s)
 
     def _callable(self, feeds: tuple[str, ...], fetches: tuple[str, ...]) -> Callable[..., list[Any]]:
         found = self._callables.get((feeds, fetches))
@@ -103,10 +129,10 @@ class Servable:
             return found
         options = config_pb2.CallableOptions(feed=feeds, fetch=fetches)
         with self._lock:
-            try:
-                made: Callable[..., list[Any]] = self._session._make_callable_from_options(options)
-            except tf.errors.OpError as error:
-                raise _status_error(error) from error
+            made: Callable[..., list[Any]] = self._session._make_callable_from_options(options)
+            if len(self._callables) >= _MAX_CALLABLES:
+                # Clients choose the outputs: what they can ask for must not fill the memory.
+                del self._callables[next(iter(self._callables))]
             self._callables[(feeds, fetches)] = made
         return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 from tensorflow.core.protobuf import meta_graph_pb2
@@ -12,9 +12,22 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from serving.server.status import Code, StatusError
 from serving.server.tensors import from_proto
 
-__all__ = ["DEFAULT_SIGNATURE", "Signature"]
+__all__ = ["DEFAULT_SIGNATURE", "Run", "Signature"]
 
 DEFAULT_SIGNATURE = "serving_default"
+
+
+class Run(Protocol):
+    """Runs a graph."""
+
+    def __call__(
+        self, feeds: Mapping[str, NDArray[Any]], fetches: Sequence[str], *, timeout_s: float | None = None
+    ) -> list[NDArray[Any]]:
+        """Returns the values of tensors, given values for others, all by tensor name.
+
+        Raises:
+            StatusError: DEADLINE_EXCEEDED after `timeout_s`; what the graph says otherwise.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +67,17 @@ class Signature:
             defaults={alias: from_proto(value, name=alias) for alias, value in _sorted(proto.defaults).items()},
             method_name=proto.method_name,
         )
+
+    def run(
+        self, inputs: Mapping[str, NDArray[Any]], run: Run, *, names: Sequence[str] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Returns the outputs by name as `run` computes them: all, or those that `names` lists.
+
+        Raises:
+            StatusError: INVALID_ARGUMENT, if inputs or names do not fit; what `run` raises otherwise.
+        """
+        feeds, wanted = self.bind(inputs), self.check_outputs(names)
+        return dict(zip(wanted, run(feeds, [self.output_tensors[name] for name in wanted]), strict=True))
 
     def bind(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Returns the feeds by tensor name; INVALID_ARGUMENT if the names do not fit."""

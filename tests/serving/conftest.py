@@ -82,3 +82,57 @@ def free_port() -> Callable[[], int]:
             return int(probe.getsockname()[1])
 
     return choose
+
+
+@pytest.fixture(scope="session")
+def example_model(tmp_path_factory: Any) -> Path:
+    """Returns a SavedModel over tf.Examples with a float feature x (0 if absent) and a string feature tag ("").
+
+    regress: outputs = x / 2 + 2, [n, 1]; flat: the same, [n]; wide: [n, 2]; first: of the first row only;
+    whole: int64, [n]; classify: classes "low" and tag, scores x and -x; scores: only the scores; classes: only the
+    classes; serving_default: takes x, gives y = x / 2 + 2.
+    """
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.two = tf.Variable(2.0)
+    spec = {"x": tf.io.FixedLenFeature([1], tf.float32, [0.0]), "tag": tf.io.FixedLenFeature([1], tf.string, [""])}
+
+    def signature(function: Any) -> Any:
+        def call(inputs: Any) -> Any:
+            parsed = tf.io.parse_example(inputs, spec)
+            return function(parsed["x"], parsed["tag"])
+
+        return tf.function(call, input_signature=[tf.TensorSpec([None], tf.string, name="inputs")])
+
+    def classes(tag: Any) -> Any:
+        return tf.concat([tf.fill(tf.shape(tag), "low"), tag], axis=1)
+
+    module.f = {
+        "regress": signature(lambda x, tag: {"outputs": x / 2.0 + module.two}),
+        "flat": signature(lambda x, tag: {"outputs": tf.reshape(x / 2.0 + module.two, [-1])}),
+        "wide": signature(lambda x, tag: {"outputs": tf.tile(x, [1, 2])}),
+        "first": signature(lambda x, tag: {"outputs": x[:1]}),
+        "whole": signature(lambda x, tag: {"outputs": tf.cast(x, tf.int64)}),
+        "classify": signature(lambda x, tag: {"classes": classes(tag), "scores": tf.concat([x, -x], axis=1)}),
+        "scores": signature(lambda x, tag: {"scores": tf.concat([x, -x], axis=1)}),
+        "classes": signature(lambda x, tag: {"classes": classes(tag)}),
+        "serving_default": tf.function(
+            lambda x: {"y": x / 2.0 + module.two}, input_signature=[tf.TensorSpec([None], tf.float32, name="x")]
+        ),
+    }
+    return _save(module, module.f, tmp_path_factory.mktemp("examples") / "export")
+
+
+@pytest.fixture(scope="session")
+def slow_model(tmp_path_factory: Any) -> Path:
+    """Returns a SavedModel that counts up to n one by one: y = n, where n is an int64 scalar."""
+    import tensorflow as tf
+
+    module = tf.Module()
+
+    def count(n: Any) -> Any:
+        return {"y": tf.while_loop(lambda i: i < n, lambda i: (i + 1,), (tf.constant(0, tf.int64),))[0]}
+
+    module.f = tf.function(count, input_signature=[tf.TensorSpec([], tf.int64, name="n")])
+    return _save(module, module.f, tmp_path_factory.mktemp("slow") / "export")

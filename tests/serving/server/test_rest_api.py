@@ -39,7 +39,7 @@ def api(mixed_model: Any, half_plus: Any, tmp_path_factory: Any, metrics: Any) -
     (base / "half" / "1").symlink_to(half_plus(2))
     manager = ModelManager(lambda _name, _version, path: Servable.load(path), LoadOptions())
     manager.start([ModelConfig("shop", base / "shop"), ModelConfig("half plus/2", base / "half")])
-    yield RestApi(Handlers(manager), metrics)
+    yield RestApi(Handlers(manager, metrics), metrics)
     manager.stop()
 
 

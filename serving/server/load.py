@@ -1,0 +1,85 @@
+"""How a version is loaded as the flags say: session, batching, warm-up, and the metrics of all that."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from serving.server.batching import BatchingParameters, BatchScheduler
+from serving.server.config_files import batching_parameters
+from serving.server.flags import Flags
+from serving.server.metrics import Metrics
+from serving.server.servable import Servable
+from serving.server.session_options import session_config
+from serving.server.warmup import warm_up
+
+__all__ = ["Loader"]
+
+_PER_MODEL_FILE = "batching_params.pbtxt"
+
+
+class Loader:
+    """Loads versions; the batch threads are shared by all of them.
+
+    Raises:
+        RankmillError: if flags contradict each other or a file that they name is wrong.
+    """
+
+    def __init__(self, flags: Flags, metrics: Metrics) -> None:
+        self._flags, self._metrics = flags, metrics
+        self._session_config = session_config(flags)
+        self._parameters, self._scheduler = BatchingParameters(), None
+        if flags.batching_parameters_file:
+            self._parameters = batching_parameters(Path(flags.batching_parameters_file))
+        if flags.enable_batching:
+            self._scheduler = BatchScheduler(
+                num_threads=self._parameters.num_batch_threads,
+                thread_pool_name=self._parameters.thread_pool_name,
+                metrics=metrics,
+            )
+
+    def load(self, _name: str, version: int, path: Path) -> Servable:
+        """Returns the version at `path`, warmed up.
+
+        Raises:
+            StatusError: if it does not load or a warm-up record fails.
+        """
+        start_s, loaded = time.perf_counter(), False
+        try:
+            tags = tuple(self._flags.saved_model_tags.split(","))
+            servable = Servable.load(
+                path, tags=tags, session_config=self._session_config, batching=self._batching(path)
+            )
+            loaded = True
+        finally:
+            self._metrics.observe_load(str(path), loaded=loaded, seconds=time.perf_counter() - start_s)
+        if self._flags.enable_model_warmup:
+            self._warm_up(servable, version)
+        return servable
+
+    def _warm_up(self, servable: Servable, version: int) -> None:
+        iterations = max(1, self._flags.num_request_iterations_for_warmup)
+        try:
+            warm_up(servable, version=version, num_iterations=iterations, metrics=self._metrics)
+        except BaseException:
+            servable.close()
+            raise
+
+    def _batching(self, path: Path) -> Callable[[Any], Any] | None:
+        """Returns what puts batching in front of a graph; None if the version is not to be batched."""
+        if self._scheduler is None:
+            return None
+        parameters = self._parameters
+        if self._flags.enable_per_model_batching_parameters:
+            if not (path / _PER_MODEL_FILE).exists():
+                return None
+            parameters = batching_parameters(path / _PER_MODEL_FILE)
+        return functools.partial(self._scheduler.wrap, parameters=parameters)
+
+    def close(self) -> None:
+        """Ends the batch threads."""
+        if self._scheduler is not None:
+            self._scheduler.stop()
