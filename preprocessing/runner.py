@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import io
 import os
 import re
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -45,6 +47,10 @@ class RecordBatchCoder(beam.coders.Coder):
         with pa.ipc.open_stream(encoded) as reader:
             return reader.read_next_batch()
 
+    def estimate_size(self, value: pa.RecordBatch) -> int:
+        """Returns the bytes of the rows; Beam's own estimate encodes them to know."""
+        return int(value.nbytes)
+
     def is_deterministic(self) -> bool:
         """Equal batches may differ in padding and offsets: never a key."""
         return False
@@ -72,14 +78,22 @@ def local_pipeline(
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns what Beam makes of a worker's exception back into that exception, if it is ours or the system's."""
+    """Turns what Beam makes of a worker's exception back into that exception, if it is ours or the system's.
+
+    Beam also prints the traceback; what goes to standard error meanwhile is kept, and dropped with such an exception.
+    """
+    said = io.StringIO()
     try:
-        yield
+        with contextlib.redirect_stderr(said):
+            yield
     except RuntimeError as error:
         original = _original(str(error))
         if original is None:
             raise
+        said = io.StringIO()
         raise original from error
+    finally:
+        sys.stderr.write(said.getvalue())
 
 
 def _original(text: str) -> Exception | None:
