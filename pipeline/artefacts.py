@@ -15,13 +15,14 @@ import datetime as dt
 import importlib.metadata
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from preprocessing.errors import ArtefactError, RankmillError
+from pipeline.faults import plain_faults
+from preprocessing.errors import ArtefactError
 from preprocessing.manifest import complete, digest, exists, read_manifest
 
 __all__ = ["Artefact", "Plan", "finish", "open_artefact"]
@@ -95,7 +96,7 @@ def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
         return open_artefact(plan)
     start = time.monotonic()
     partial = plan.folder.with_name(f".{plan.key}.partial")
-    with _writing(plan):
+    with plain_faults(f"stage {plan.stage!r} could not write to {plan.root}"), _writing(plan):
         if exists(plan.folder):  # finished by another run while this one waited
             return open_artefact(plan)
         if not plan.resumable:
@@ -109,8 +110,8 @@ def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
 
 
 @contextlib.contextmanager
-def _writing(plan: Plan) -> Any:
-    """Holds the lock of an artefact; faults of the file system become errors that say what to do."""
+def _writing(plan: Plan) -> Iterator[None]:
+    """Holds the lock of an artefact."""
     lock_path = plan.folder.with_name(f".{plan.key}.lock")
     try:
         lock_path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,13 +120,6 @@ def _writing(plan: Plan) -> Any:
     except Timeout as error:
         raise ArtefactError(
             f"another process is writing {plan.folder}; wait for it to end, or end it, and run again"
-        ) from error
-    except RankmillError:
-        raise
-    except OSError as error:
-        raise ArtefactError(
-            f"stage {plan.stage!r} could not write to {plan.root}: {error}; "
-            "free some space or allow writing, then run the same command again"
         ) from error
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pipeline import runs, stages
 from pipeline.artefacts import Artefact, open_artefact
 from pipeline.config import Config
 from pipeline.display import Display, shown
+from pipeline.faults import plain_faults
 from pipeline.gate import Verdict
 from preprocessing.errors import GateError
 
@@ -22,11 +24,12 @@ def run(config: Config, *, display: Display) -> Path:
         GateError: if the model did not pass; all that led to it is kept.
     """
     made = run_stages(config, stages.STAGES, display=display)
-    folder = runs.open_run(config, made["evaluate"])
-    verdicts = runs.gate_run(config, folder, made["evaluate"].content)
-    passed = all(verdict.passed for verdict in verdicts)
-    version = runs.publish_run(config, folder, made["export"]) if passed else None
-    runs.write_summary(folder, list(made.values()))
+    with _run_folder_faults(config):
+        folder = runs.open_run(config, made["evaluate"])
+        verdicts = runs.gate_run(config, folder, made["evaluate"].content)
+        passed = all(verdict.passed for verdict in verdicts)
+        version = runs.publish_run(config, folder, made["export"]) if passed else None
+        runs.write_summary(folder, list(made.values()))
     display.summary(
         stages=list(made.values()),
         metrics=made["evaluate"].content,
@@ -37,6 +40,10 @@ def run(config: Config, *, display: Display) -> Path:
     if not passed:
         raise GateError(_failure(verdicts, folder))
     return folder
+
+
+def _run_folder_faults(config: Config) -> AbstractContextManager[None]:
+    return plain_faults(f"the run could not be recorded below {config.work_dir}/runs")
 
 
 def _failure(verdicts: Sequence[Verdict], run_folder: Path) -> str:
@@ -60,8 +67,9 @@ def gate(config: Config, *, display: Display) -> Path:
     """
     inputs = stages.find_inputs(config)
     evaluation = open_artefact(stages.plan("evaluate", config, inputs))
-    folder = runs.open_run(config, evaluation)
-    verdicts = runs.gate_run(config, folder, evaluation.content)
+    with _run_folder_faults(config):
+        folder = runs.open_run(config, evaluation)
+        verdicts = runs.gate_run(config, folder, evaluation.content)
     display.verdicts(verdicts)
     if not all(verdict.passed for verdict in verdicts):
         raise GateError(_failure(verdicts, folder))
@@ -72,5 +80,6 @@ def publish(config: Config) -> int:
     """Publishes the judged model and returns its version."""
     inputs = stages.find_inputs(config)
     export = open_artefact(stages.plan("export", config, inputs))
-    folder = runs.open_run(config, open_artefact(stages.plan("evaluate", config, inputs)))
-    return runs.publish_run(config, folder, export)
+    evaluation = open_artefact(stages.plan("evaluate", config, inputs))
+    with _run_folder_faults(config):
+        return runs.publish_run(config, runs.open_run(config, evaluation), export)
