@@ -99,14 +99,15 @@ def test_a_batch_is_run_when_it_is_full(batched: Any, graph: Any) -> None:
 
 
 def test_a_lone_request_waits_for_company_but_not_longer_than_told(batched: Any, graph: Any) -> None:
-    run, _ = batched(batch_timeout_micros=200_000, max_batch_size=2, num_threads=2)
+    run, _ = batched(batch_timeout_micros=200_000)
     start_s = time.monotonic()
     run(_x(1), ["y"])
     assert 0.19 < time.monotonic() - start_s < 5
+    run, _ = batched(batch_timeout_micros=20_000_000, max_batch_size=2, num_threads=2)
     start_s = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda value: run(_x(value), ["y"]), [1, 2]))
-    assert time.monotonic() - start_s < 0.19
+    assert time.monotonic() - start_s < 10
     assert sorted(graph.batches[1]["x"]) == [1, 2]
 
 

@@ -1,6 +1,7 @@
 """SavedModels run in a session."""
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -119,3 +120,51 @@ def test_a_model_without_its_variables_does_not_load(half_plus: Any, tmp_path: A
     with pytest.raises(StatusError):
         servable = Servable.load(tmp_path)
         servable.run("serving_default", {"x": np.zeros(1, np.float32)})
+
+
+@pytest.fixture(scope="module")
+def slow(slow_model: Any) -> Any:
+    servable = Servable.load(slow_model)
+    yield servable
+    servable.close()
+
+
+def _count(servable: Any, number: Any, timeout_s: Any = None) -> Any:
+    signature = servable.signature("serving_default")
+    feeds = signature.bind({"n": np.array(number, np.int64)})
+    return servable.run_tensors(feeds, list(signature.output_tensors.values()), timeout_s=timeout_s)[0].tolist()
+
+
+def test_a_run_ends_at_its_deadline_and_the_model_answers_on(slow: Any) -> None:
+    assert _count(slow, 50_000) == 50_000
+    start_s = time.monotonic()
+    with pytest.raises(StatusError) as caught:
+        _count(slow, 10**12, timeout_s=0.05)
+    assert caught.value.code is Code.DEADLINE_EXCEEDED
+    assert time.monotonic() - start_s < 10
+    assert _count(slow, 3, timeout_s=0.5) == 3
+    assert _count(slow, 3, timeout_s=1000) == 3
+
+
+def test_a_run_under_a_deadline_takes_and_refuses_what_others_do(mixed: Any) -> None:
+    signature = mixed.signature("serving_default")
+
+    def score(**changes: Any) -> Any:
+        mixed._slowest_s = 1e6
+        feeds = signature.bind(_inputs(**changes))
+        return mixed.run_tensors(feeds, [signature.output_tensors["score"]], timeout_s=20)[0].tolist()
+
+    assert score() == [102.5, 5.25]
+    assert score(tags=np.full([2, 5], b"t", object)) == [106.5, 7.25]
+    with pytest.raises(StatusError) as caught:
+        score(price=np.array([1, 2], np.int64))
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_what_clients_ask_for_does_not_fill_the_memory(mixed: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("serving.server.servable._MAX_CALLABLES", 4)
+    signature = mixed.signature("serving_default")
+    tensors = list(signature.output_tensors.values())
+    for number in range(9):
+        mixed.run_tensors(signature.bind(_inputs()), [tensors[number // 3], tensors[number % 3]])
+    assert len(mixed._callables) <= 5

@@ -16,12 +16,15 @@ import grpc
 import httpx
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
+    model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
+    prediction_log_pb2,
     prediction_service_pb2_grpc,
 )
 
@@ -48,10 +51,12 @@ class _Running:
 
 
 @contextlib.contextmanager
-def _serve(name: Any, base_path: Any, tmp_path: Any, free_port: Any, **flags: Any) -> Any:
+def _serve(
+    name: Any, base_path: Any, tmp_path: Any, free_port: Any, *, model_config_file: Any = None, **flags: Any
+) -> Any:
     port, rest_port = free_port(), free_port()
     flags = {"load_retry_interval_micros": 100_000, "max_num_load_retries": 1, **flags}
-    options = ServeOptions(name, base_path, port=port, rest_api_port=rest_port, flags=flags)
+    options = ServeOptions(name, base_path, model_config_file, port=port, rest_api_port=rest_port, flags=flags)
     server = start(serve_command(options, backend="embedded"), log_path=tmp_path / "server.log")
     try:
         wait_until_available("127.0.0.1", rest_port, model_name=name, timeout_s=_START_S, server=server)
@@ -298,6 +303,72 @@ def test_ends_cleanly_on_a_signal_and_frees_its_ports(half_plus: Any, tmp_path: 
         assert running.server.process.wait(30) == 0
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", running.port)) != 0
+
+
+def test_a_config_file_is_followed_while_batches_warm_up_health_and_metrics_are_on(
+    half_plus: Any, tmp_path: Any, free_port: Any
+) -> None:
+    for name, version in (("a", 1), ("a", 2), ("b", 5)):
+        shutil.copytree(half_plus(version), tmp_path / name / str(version))
+    record = prediction_log_pb2.PredictionLog()
+    record.predict_log.request.CopyFrom(_request("any", x=np.zeros(1, np.float32)))
+    (tmp_path / "a" / "2" / "assets.extra").mkdir()
+    with tf.io.TFRecordWriter(str(tmp_path / "a" / "2" / "assets.extra" / "tf_serving_warmup_requests")) as writer:
+        writer.write(record.SerializeToString())
+    config, batching, monitoring = (tmp_path / name for name in ("models.config", "batching.config", "mon.config"))
+    batching.write_text("max_batch_size { value: 4 }")
+    monitoring.write_text("prometheus_config { enable: true }")
+
+    def write(*models: Any) -> None:
+        text = "".join(
+            f'config {{ name: "{name}" base_path: "{tmp_path / name}" model_platform: "tensorflow" {more} }}'
+            for name, more in models
+        )
+        (tmp_path / "new").write_text(f"model_config_list {{ {text} }}")
+        (tmp_path / "new").rename(config)
+
+    write(("a", "model_version_policy { all {} }"))
+    flags = {
+        "model_config_file_poll_wait_seconds": 1,
+        "enable_batching": True,
+        "batching_parameters_file": batching,
+        "monitoring_config_file": monitoring,
+        "enable_grpc_healthcheck_service": True,
+    }
+    with _serve("a", tmp_path / "a", tmp_path, free_port, model_config_file=config, **flags) as running:
+        labelled = _request("a", x=np.zeros(1, np.float32))
+        labelled.model_spec.version_label = "stable"
+        assert _status(running.predictions.Predict, labelled)[0] == "INVALID_ARGUMENT"
+        write(("a", 'model_version_policy { all {} } version_labels { key: "stable" value: 1 }'), ("b", ""))
+        answer = _eventually(lambda: running.predictions.Predict(labelled, timeout=20))
+        assert list(answer.outputs["y"].float_val) == [1.0]
+        request = _request("b", x=np.zeros(4, np.float32))
+        answer = _eventually(lambda: running.predictions.Predict(request, timeout=20))
+        assert list(answer.outputs["y"].float_val) == [5.0] * 4
+        large = _request("b", x=np.zeros(5, np.float32))
+        too_large = ("INVALID_ARGUMENT", "Task size 5 is larger than maximum input batch size 4")
+        assert _status(running.predictions.Predict, large) == too_large
+        reload = model_management_pb2.ReloadConfigRequest()
+        reload.config.model_config_list.config.add(name="b", base_path="b", model_platform="tensorflow")
+        assert _status(running.models.HandleReloadConfigRequest, reload)[0] == "INVALID_ARGUMENT"
+        page = httpx.get(running.url("/monitoring/prometheus/metrics")).text
+        assert f'model_warmup_records_read{{model_path="{tmp_path / "a" / "2"}",status="OK"}} 1' in page
+        assert ":tensorflow:serving:batching_session:wrapped_run_count{} " in page
+        check = running.channel.unary_unary(
+            "/grpc.health.v1.Health/Check", request_serializer=bytes, response_deserializer=bytes
+        )
+        assert check(b"", timeout=20) == b"\x08\x01"
+
+
+def _eventually(call: Any, timeout_s: Any = 60) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return call()
+        except grpc.RpcError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def _run(*flags: Any, timeout_s: Any = 120) -> Any:
