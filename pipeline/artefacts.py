@@ -102,8 +102,10 @@ def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
         if not plan.resumable:
             shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True, exist_ok=True)
-        content = dict(work(partial))
-        shutil.rmtree(partial / SCRATCH, ignore_errors=True)
+        try:
+            content = dict(work(partial))
+        finally:  # spilled rows are many, and nobody reads them again
+            shutil.rmtree(partial / SCRATCH, ignore_errors=True)
         seconds = time.monotonic() - start
         complete(partial, plan.folder, manifest=_manifest(plan, content, seconds))
     return Artefact(plan.stage, plan.key, plan.folder, content, skipped=False, seconds=seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 __all__ = ["estimate_rows"]
@@ -13,7 +14,17 @@ _COMPRESSION_RATIO = 4  # of text logs under gzip, about
 
 
 def estimate_rows(path: str, *, file_format: str) -> int:
-    """Returns the number of rows of a Parquet file, or an estimate from the first lines of a text file."""
+    """Returns the number of rows of a Parquet file, or an estimate from the first lines of a text file.
+
+    A file that cannot be read here counts 0: what is wrong with it is for its reader to say.
+    """
+    try:
+        return _estimate(path, file_format)
+    except (OSError, pa.ArrowException):
+        return 0
+
+
+def _estimate(path: str, file_format: str) -> int:
     if file_format == "parquet":
         return int(pq.read_metadata(path).num_rows)
     with Path(path).open("rb") as file:
