@@ -2,24 +2,46 @@
 
 `__main__` reads the command line, `run` starts and stops everything.
 How a request becomes an answer: `grpc_service` or `rest_app` + `rest_api` receive it, `handlers` finds the version
-in `model_manager`, `predict` or `json_predict` turns it into arrays, `servable` runs them in a session.
-Around that: `flags` and `config_files` (what the operator says), `discovery`, `versions` and `labels` (which version
-is served, as plain functions), `signature`, `tensors`, `json_tensors` and `json_body` (conversions), `metrics`,
-`session_options` and `status` (codes shared by both surfaces).
+in `model_manager`; `predict`, `inference`, `json_predict` or `json_examples` turn it into arrays, `batching` may join
+it with others (arrays: `batch_merge`), `servable` runs them in a session (`timed_run` under a deadline).
+How a version comes: `discovery`, `versions` and `labels` say which one is served, as plain functions; `load` loads
+it as the flags say, `warmup` runs its first requests, `reload` brings new configs while the server runs.
+Around that: `flags`, `config_files` and `config_protos` (what the operator says), `signature`, `tensors`,
+`json_tensors` and `json_body` (conversions), `metrics`, `health` and `profiler` (what watches the server),
+`session_options`, and `status` (codes shared by both surfaces).
 """
 
 __all__ = [
+    "batch_merge",
+    "batching",
     "config_files",
+    "config_protos",
     "discovery",
     "flags",
     "grpc_service",
     "handlers",
+    "health",
+    "inference",
+    "json_body",
+    "json_examples",
+    "json_predict",
+    "json_tensors",
+    "labels",
+    "load",
     "metrics",
     "model_manager",
+    "predict",
+    "profiler",
+    "reload",
     "rest_api",
     "rest_app",
+    "run",
     "servable",
+    "session_options",
     "signature",
     "status",
     "tensors",
+    "timed_run",
+    "versions",
+    "warmup",
 ]

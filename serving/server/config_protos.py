@@ -1,4 +1,5 @@
-"""Messages that `tensorflow-serving-api` lacks, with the field numbers of TF Serving and of gRPC's health service.
+"""Messages that `tensorflow-serving-api` lacks, with the field numbers of TF Serving, TensorFlow
+and gRPC's health service.
 
 They live in a descriptor pool of their own: a wheel that brings them later does no harm.
 """
@@ -9,13 +10,22 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
 
-__all__ = ["BatchingParameters", "HealthCheckRequest", "HealthCheckResponse", "MonitoringConfig", "SSLConfig"]
+__all__ = [
+    "BatchingParameters",
+    "HealthCheckRequest",
+    "HealthCheckResponse",
+    "MonitoringConfig",
+    "ProfileRequest",
+    "ProfileResponse",
+    "SSLConfig",
+]
 
 _SERVING = "tensorflow.serving"
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _KINDS = {
     "bool": _FIELD.TYPE_BOOL,
     "string": _FIELD.TYPE_STRING,
+    "bytes": _FIELD.TYPE_BYTES,
     "int32": _FIELD.TYPE_INT32,
     "int64": _FIELD.TYPE_INT64,
 }
@@ -72,10 +82,35 @@ _HEALTH_FILE = descriptor_pb2.FileDescriptorProto(
         _message("HealthCheckResponse", "optional int32 status 1"),
     ],
 )
+_PROFILER_FILE = descriptor_pb2.FileDescriptorProto(
+    name="serving/server/profiler.proto",
+    package="tensorflow",
+    syntax="proto3",
+    message_type=[
+        _message(
+            "ProfileOptions",
+            "optional int32 host_tracer_level 2",
+            "optional int32 device_tracer_level 3",
+            "optional int32 python_tracer_level 4",
+        ),
+        _message(
+            "ProfileRequest",
+            "optional int64 duration_ms 1",
+            "optional tensorflow.ProfileOptions opts 4",
+            "optional string repository_root 5",
+            "optional string session_id 6",
+            "optional string host_name 7",
+            "optional bool emit_xspace 9",
+        ),
+        # A message on the wire is its bytes: what was recorded goes out as it is.
+        _message("ProfileResponse", "optional bool empty_trace 7", "optional bytes xspace 8"),
+    ],
+)
 _POOL = descriptor_pool.DescriptorPool()
 _POOL.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
 _POOL.Add(_CONFIG_FILE)
 _POOL.Add(_HEALTH_FILE)
+_POOL.Add(_PROFILER_FILE)
 
 
 def _class(name: str) -> Any:
@@ -87,3 +122,5 @@ SSLConfig = _class(f"{_SERVING}.SSLConfig")
 BatchingParameters = _class(f"{_SERVING}.BatchingParameters")
 HealthCheckRequest = _class("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = _class("grpc.health.v1.HealthCheckResponse")
+ProfileRequest = _class("tensorflow.ProfileRequest")
+ProfileResponse = _class("tensorflow.ProfileResponse")

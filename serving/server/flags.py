@@ -73,7 +73,7 @@ class Flags:
     saved_model_tags: str = _flag("serve", "Tags of the MetaGraph, comma list.")
     enable_signature_method_name_check: bool = _flag(False, "Refuse signatures of another method name.")
     enable_serialization_as_tensor_content: bool = _flag(False, "Predict answers in tensor_content.")
-    enable_profiler: bool = _flag(True, "ProfilerService.", used=False)
+    enable_profiler: bool = _flag(True, "ProfilerService.")
     remove_unused_fields_from_bundle_metagraph: bool = _flag(True, "Keep only signatures in memory.", used=False)
     per_process_gpu_memory_fraction: float = _flag(0.0, "Share of GPU memory; 0 = TensorFlow decides.")
     mixed_precision: str = _flag("", "bfloat16 is the only value.", used=False)

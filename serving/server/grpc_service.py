@@ -18,6 +18,7 @@ from serving.server.flags import Flags
 from serving.server.handlers import Handlers
 from serving.server.health import health_service
 from serving.server.metrics import Metrics
+from serving.server.profiler import profiler_service
 from serving.server.status import Code, StatusError
 
 __all__ = ["build_grpc_server"]
@@ -61,6 +62,8 @@ def build_grpc_server(handlers: Handlers, flags: Flags, metrics: Metrics) -> grp
     )
     if flags.enable_grpc_healthcheck_service:
         server.add_generic_rpc_handlers((health_service(max_watchers=max(1, flags.grpc_max_threads // 4)),))
+    if flags.enable_profiler:
+        server.add_generic_rpc_handlers((profiler_service(),))
     credentials = _credentials(Path(flags.ssl_config_file)) if flags.ssl_config_file else None
     addresses = [f"{flags.bind_address}:{flags.port}"] if flags.port else []
     addresses += [f"unix:{flags.grpc_socket_path}"] if flags.grpc_socket_path else []

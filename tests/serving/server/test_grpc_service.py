@@ -2,6 +2,8 @@
 
 import contextlib
 import datetime
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -18,7 +20,7 @@ from tensorflow_serving.apis import (
 )
 
 from preprocessing.errors import ConfigError
-from serving.server.config_protos import HealthCheckRequest, HealthCheckResponse
+from serving.server.config_protos import HealthCheckRequest, HealthCheckResponse, ProfileRequest, ProfileResponse
 from serving.server.discovery import ModelConfig
 from serving.server.flags import parse
 from serving.server.grpc_service import build_grpc_server
@@ -236,3 +238,48 @@ def test_a_tls_file_that_lacks_something_is_a_clear_error(
         _served(handlers, metrics, tmp_path, f"--ssl_config_file={path}"),
     ):
         pass
+
+
+def _profile(channel: Any, **fields: Any) -> Any:
+    call = channel.unary_unary(
+        "/tensorflow.ProfilerService/Profile",
+        request_serializer=ProfileRequest.SerializeToString,
+        response_deserializer=ProfileResponse.FromString,
+    )
+    return call(ProfileRequest(**fields), timeout=20)
+
+
+def test_a_profile_is_recorded_and_sent_or_written_where_the_client_says(channel: Any, tmp_path: Any) -> None:
+    names = {"session_id": "now", "host_name": "here"}
+    assert not _profile(channel, duration_ms=50, repository_root=str(tmp_path), **names).xspace
+    assert (tmp_path / "now" / "here.xplane.pb").stat().st_size > 0
+    sent = _profile(channel, duration_ms=50, emit_xspace=True)
+    assert (sent.empty_trace, len(sent.xspace) > 0) == (False, True)
+    # One after the other: the recorder is free again.
+    assert _code(lambda **_: _profile(channel, duration_ms=0, emit_xspace=True)) == "INVALID_ARGUMENT"
+    assert _code(lambda **_: _profile(channel, duration_ms=50)) == "INVALID_ARGUMENT"
+    for path in ("../up", ".."):
+        names["session_id"] = path
+        wrong = _code(lambda **_: _profile(channel, duration_ms=50, repository_root=str(tmp_path), **names))
+        assert wrong == "INVALID_ARGUMENT"
+
+
+@pytest.mark.slow
+def test_tensorflows_own_client_can_trace_the_server(
+    handlers: Any, metrics: Any, tmp_path: Any, free_port: Any
+) -> None:
+    # The client runs in a process of its own: it holds the interpreter while it waits for the answer.
+    port = free_port()
+    server = build_grpc_server(handlers, parse([f"--port={port}"])[0], metrics)
+    server.start()
+    script = (
+        "import sys; import tensorflow as tf;"
+        "tf.profiler.experimental.client.trace('grpc://' + sys.argv[1], sys.argv[2], 300, num_tracing_attempts=1)"
+    )
+    command = [sys.executable, "-c", script, f"127.0.0.1:{port}", str(tmp_path)]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    finally:
+        server.stop(0).wait()
+    assert result.returncode == 0, result.stderr
+    assert len(list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))) == 1

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tensorflow_serving.apis import classification_pb2, inference_pb2, predict_pb2, regression_pb2
 
 from serving.server.discovery import ModelConfig
@@ -278,3 +281,40 @@ def test_rest_calls_are_counted_under_their_verb_in_lower_case(api: Any, metrics
     _post(api, "regress", {"signature_name": "regress", "examples": [{}]})
     label = 'request_latency_count{model_name="m",API="regress",entrypoint="REST"}'
     assert f":tensorflow:serving:{label}" in metrics.prometheus()
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "tag", "b64", "é"]), inner),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(["examples", "context", "signature_name"]), _VALUES), st.booleans())
+def test_random_rest_bodies_are_never_a_server_error(api: Any, body: Any, good: bool) -> None:
+    if good:
+        body = {**body, "signature_name": "regress", "examples": [{"x": body.get("examples")}]}
+    assert _post(api, "regress", body)[0] in {200, 400}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4), st.sampled_from([0, 1, 2]))
+def test_mutated_requests_are_answered_or_refused_with_a_reason(handlers: Any, changes: Any, which: Any) -> None:
+    request = [
+        _regress("regress", _example(x=4.0), context=_example(tag=b"t")),
+        _classify("classify", _example(x=4.0)),
+        _tasks(("regress", REGRESS), ("classify", CLASSIFY)),
+    ][which]
+    body = bytearray(request.SerializeToString())
+    for position, value in changes:
+        body[position % len(body)] = value
+    try:
+        mutated = type(request).FromString(bytes(body))
+    except DecodeError:
+        return
+    try:
+        [handlers.regress, handlers.classify, handlers.multi_inference][which](mutated)
+    except StatusError as error:
+        expected = {Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION, Code.UNIMPLEMENTED}
+        assert error.code in expected, error
