@@ -3,7 +3,8 @@
 `__main__` reads the command line, `run` starts and stops everything.
 How a request becomes an answer: `grpc_service` or `rest_app` + `rest_api` receive it, `handlers` finds the version
 in `model_manager`; `predict`, `inference`, `json_predict` or `json_examples` turn it into arrays, `batching` may join
-it with others (arrays: `batch_merge`), `servable` runs them in a session (`timed_run` under a deadline).
+it with others (`batching_parameters` say when, `batch_merge` joins arrays), `servable` runs them in a session
+(`timed_run` under a deadline).
 How a version comes: `discovery`, `versions` and `labels` say which one is served, as plain functions; `load` loads
 it as the flags say, `warmup` runs its first requests, `reload` brings new configs while the server runs.
 Around that: `flags`, `config_files` and `config_protos` (what the operator says), `signature`, `tensors`,
@@ -14,6 +15,7 @@ Around that: `flags`, `config_files` and `config_protos` (what the operator says
 __all__ = [
     "batch_merge",
     "batching",
+    "batching_parameters",
     "config_files",
     "config_protos",
     "discovery",

@@ -11,7 +11,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from preprocessing.errors import ConfigError
 from serving.server import config_protos
-from serving.server.batching import BatchingParameters
+from serving.server.batching_parameters import BatchingParameters
 from serving.server.discovery import ModelConfig, Policy
 from serving.server.status import Code, StatusError
 

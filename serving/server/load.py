@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from serving.server.batching import BatchingParameters, BatchScheduler
+from serving.server.batching import BatchScheduler
+from serving.server.batching_parameters import BatchingParameters
 from serving.server.config_files import batching_parameters
 from serving.server.flags import Flags
 from serving.server.metrics import Metrics

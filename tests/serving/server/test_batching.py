@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.server.batch_merge import merge, num_rows_of, padded_size, split
-from serving.server.batching import BatchingParameters, BatchScheduler
+from serving.server.batching import BatchScheduler
+from serving.server.batching_parameters import BatchingParameters
 from serving.server.config_files import batching_parameters
 from serving.server.metrics import Metrics
 from serving.server.servable import Servable

@@ -154,7 +154,12 @@ def test_multi_inference_answers_all_tasks_from_one_run(handlers: Any, manager: 
     runs = []
     with manager.acquire("m") as (servable, _):
         run = servable.run_tensors
-        monkeypatch.setattr(servable, "run_tensors", lambda *args, **options: runs.append(1) or run(*args, **options))
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        runs.append(arguments)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr(servable, "run_tensors", counted)
     response = handlers.multi_inference(_tasks(("regress", REGRESS), ("classify", CLASSIFY)))
     assert len(runs) == 1
     regression, classification = response.results

@@ -28,7 +28,7 @@ class _Models:
     def __init__(self, root: Any, **options: Any) -> None:
         self.root, self.metrics = root, Metrics()
         self.manager = ModelManager(self._load, LoadOptions(**{**vars(_OPTIONS), **options}))
-        self.handlers = Handlers(self.manager, self.metrics)  # type: ignore[arg-type]
+        self.handlers = Handlers(self.manager, self.metrics)
 
     def _load(self, _name: Any, _number: Any, path: Any) -> Any:
         self.metrics.count_request("loads", Code.OK)
