@@ -7,11 +7,16 @@ import zoneinfo
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from preprocessing.spec import (
+    CategoricalFeature,
     ColumnSpec,
     ColumnSplit,
+    CrossedFeature,
     DataSpec,
     FeatureSpec,
+    HashedFeature,
     HashSplit,
+    IntegerFeature,
+    MultivaluedFeature,
     TimeSplit,
     columns_of,
     table_of,
@@ -182,20 +187,27 @@ def _check_features(
 
 def _check_tables(features: Sequence[FeatureSpec]) -> Iterator[str]:
     """Features that share a table must agree on what its rows mean."""
-    first: dict[str, tuple[str, object]] = {}
+    owners: dict[str, FeatureSpec] = {}
     for i, feature in enumerate(features):
         table = table_of(feature)
         if table is None:
             continue
-        settings = feature.model_dump(include={"kind", "min_count", "max_size", "oov_buckets", "buckets", "size"})
-        if settings["kind"] == "multivalued":
-            settings["kind"] = "categorical"
-        owner, known = first.setdefault(table, (feature.name, settings))
-        if known != settings:
+        owner = owners.setdefault(table, feature)
+        if _layout(owner) != _layout(feature):
             yield (
-                f"features[{i}] ({feature.name}): shares table {table!r} with {owner!r} "
-                f"but differs in kind or vocabulary settings ({known} against {settings})"
+                f"features[{i}] ({feature.name}): shares table {table!r} with {owner.name!r} but differs in what its "
+                f"rows are ({_layout(feature)} against {_layout(owner)}); make them equal or give it a table of its own"
             )
+
+
+def _layout(feature: FeatureSpec) -> tuple[object, ...]:
+    if isinstance(feature, CategoricalFeature | MultivaluedFeature):
+        return ("vocabulary", feature.min_count, feature.max_size, feature.oov_buckets)
+    if isinstance(feature, HashedFeature | CrossedFeature):
+        return ("hashed", feature.buckets)
+    if isinstance(feature, IntegerFeature):
+        return ("integer", feature.size)
+    return (feature.kind, feature.name)
 
 
 def _check_gate(data: DataSpec, gate_metrics: Sequence[str]) -> Iterator[str]:

@@ -1,9 +1,16 @@
 """Raw behaviour logs to labelled examples to TFRecords. This package owns the data contract.
 
-Its modules: `errors` (the exception tree), `spec` (what a user declares about logs and features),
-`schema` (what a dataset says of itself), `manifest` (artefacts that finish last), `sources`, `cleaning`,
-`columnar`, `labels`, `splits` (plain functions on Arrow data), `analysis`, `vocabulary`, `transform`, `examples`
-(from columns to records), `job` (the Beam pipelines) and `simulate` (shop logs with a known truth).
+The contract: `errors`, `spec` (what a user declares), `schema` and `dataset` (what a dataset says of itself),
+`manifest` (artefacts that finish last), `vocabulary` (the id layout).
+
+Files to rows: `sources`, `blocks`, `lines`, `read_csv`, `read_jsonl`, `read_parquet`, `json_values`, `estimates`;
+`cleaning` over `coercion`, `number_text`, `timestamps`, `list_cells`. Rows to labelled rows: `columnar` over
+`hashing`, `labels`, `splits`, `joining`. Labelled rows to records: `analysis` over `analysis_state`, `token_counts`,
+`moments`, `histogram`; `transform_plan`, `transform`, `feature_graphs`, `time_zones`, `vocabulary_table`,
+`string_tensor`; `raw_values`, `encode`, `examples` over `record_layout` and `crc32c`.
+
+The Beam graphs: `runner`, `shuffle`, `reading_job`, `examples_job` with `examples_summary`, `dataset_job`.
+Logs with a known truth: `simulate` over `simulate_shop`, `simulate_truth`, `simulate_day`, `simulate_logs`.
 
 Importing it selects Keras 2, which multi-worker and parameter-server training need, for the whole process.
 """
@@ -12,12 +19,15 @@ import os as _os
 import sys as _sys
 
 __all__ = [
-    "analysis",
     "cleaning",
     "columnar",
+    "dataset",
+    "dataset_job",
+    "encode",
     "errors",
     "examples",
-    "job",
+    "examples_job",
+    "joining",
     "labels",
     "manifest",
     "schema",
@@ -26,6 +36,7 @@ __all__ = [
     "spec",
     "splits",
     "transform",
+    "transform_plan",
     "vocabulary",
 ]
 

@@ -42,6 +42,9 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "list<string>", "list<int64>", "list<float64>"]
 Period = Literal["day", "month", "year"]
 SPLITS = ("train", "valid", "test")
+# Names become parts of file names, tensor names and keys of records.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]*$")]
 _COMPARISON = re.compile(r"^\s*(?P<column>\S+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<value>[-+0-9.eE]+)\s*$")
 
 
@@ -146,7 +149,7 @@ class LabelSpec(BaseModel):
 
     model_config = _STRICT
 
-    name: str
+    name: Name
     column: str | None = None
     when: str | None = Field(None, description="A comparison, such as 'rating >= 4'.")
     action: ActionLabel | None = None
@@ -251,9 +254,9 @@ class CategoricalFeature(BaseModel):
     model_config = _STRICT
 
     kind: Literal["categorical"]
-    name: str
+    name: Name
     column: str = ""
-    table: str = Field("", description="Embedding table; features of one table share vocabulary and rows.")
+    table: TableName = Field("", description="Embedding table; features of one table share vocabulary and rows.")
     min_count: int = Field(1, ge=1)
     max_size: int | None = Field(None, ge=1)
     oov_buckets: int = Field(1, ge=1)
@@ -265,9 +268,9 @@ class HashedFeature(BaseModel):
     model_config = _STRICT
 
     kind: Literal["hashed"]
-    name: str
+    name: Name
     column: str = ""
-    table: str = ""
+    table: TableName = ""
     buckets: int = Field(ge=1)
 
 
@@ -277,9 +280,9 @@ class IntegerFeature(BaseModel):
     model_config = _STRICT
 
     kind: Literal["integer"]
-    name: str
+    name: Name
     column: str = ""
-    table: str = ""
+    table: TableName = ""
     size: int = Field(ge=1)
 
 
@@ -289,7 +292,7 @@ class NumericFeature(BaseModel):
     model_config = _STRICT
 
     kind: Literal["numeric"]
-    name: str
+    name: Name
     column: str = ""
     clip: tuple[float, float] | None = None
     log1p: bool = Field(False, description="sign(x) * log(1 + |x|), after clipping.")
@@ -318,9 +321,9 @@ class CrossedFeature(BaseModel):
     model_config = _STRICT
 
     kind: Literal["crossed"]
-    name: str
+    name: Name
     columns: tuple[str, ...] = Field(min_length=2)
-    table: str = ""
+    table: TableName = ""
     buckets: int = Field(ge=1)
 
 
@@ -330,9 +333,9 @@ class MultivaluedFeature(BaseModel):
     model_config = _STRICT
 
     kind: Literal["multivalued"]
-    name: str
+    name: Name
     column: str = ""
-    table: str = ""
+    table: TableName = ""
     min_count: int = Field(1, ge=1)
     max_size: int | None = Field(None, ge=1)
     oov_buckets: int = Field(1, ge=1)
@@ -346,7 +349,7 @@ class HourOfDayFeature(BaseModel):
     model_config = _STRICT
 
     kind: Literal["hour_of_day"]
-    name: str
+    name: Name
     column: str = ""
 
 
@@ -356,7 +359,7 @@ class DayOfWeekFeature(BaseModel):
     model_config = _STRICT
 
     kind: Literal["day_of_week"]
-    name: str
+    name: Name
     column: str = ""
 
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 from preprocessing import vocabulary
 from preprocessing.analysis import FeatureState, State, log_clip
 from preprocessing.errors import DataError
-from preprocessing.feature_checks import check_columns, check_tables
 from preprocessing.raw_values import raw_dtype
 from preprocessing.schema import DatasetSchema, IdField, ListField, RawColumn, TableSchema
 from preprocessing.spec import (
@@ -123,20 +122,16 @@ def plan_transform(
     """Returns the plan of a transform.
 
     Args:
-        features: as declared, in the order of the config.
+        features: as declared and checked, in the order of the config.
         state: of the training split.
         time_zone: IANA name, of hours and days.
         labels: names of the labels, in order.
         raw_types: Arrow type of each column of the joined rows.
 
     Raises:
-        ConfigError: if a feature reads a column that is absent or of another type than it can use, or features
-            that share a table contradict each other.
         DataError: if the training split had no rows.
     """
-    check_tables(features)
     for feature in features:
-        check_columns(feature, raw_types)
         if feature.name not in state.features or state.features[feature.name].num_rows == 0:
             raise DataError(
                 "the training split has no rows to learn from; check data.split against the days of the logs"

@@ -43,6 +43,7 @@ MISTAKES = [
     ),
     ("gate=[{metric: gauk}]", "gate[0].metric: no such value 'gauk'; did you mean 'gauc'?"),
     ("name=a/b", "name: String should match pattern"),
+    ("features.item.table=a/b", "features[1].table: String should match pattern"),
 ]
 
 
@@ -67,6 +68,14 @@ def test_override_reaches_named_and_numbered_items(tmp_path: Path) -> None:
     assert config.features[0].min_count == 7  # type: ignore[union-attr]
     assert config.features[1].min_count == 9  # type: ignore[union-attr]
     assert config.model.hidden_units == (3, 2)
+
+
+def test_features_may_share_a_table_whose_rows_mean_the_same(tmp_path: Path) -> None:
+    path = write_config(tmp_path, tiny_tree())
+    for other in ("kind: categorical, column: category", "kind: categorical, min_count: 1"):
+        load_config(path, [f"features.item={{name: item, table: user, {other}}}"])
+    with pytest.raises(ConfigError, match="shares table 'user'"):
+        load_config(path, ["features.item={name: item, kind: categorical, table: user, min_count: 2}"])
 
 
 @pytest.mark.parametrize("override", ["train", "=3", "train.batch_size.x=3", "features.nobody.min_count=1", "a=[1"])

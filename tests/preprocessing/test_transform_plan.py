@@ -3,15 +3,10 @@ import pyarrow as pa
 import pytest
 
 from preprocessing import analysis
-from preprocessing.errors import ConfigError, DataError
-from preprocessing.feature_checks import check_tables
+from preprocessing.errors import DataError
 from preprocessing.spec import (
     CategoricalFeature,
-    CrossedFeature,
     FeatureSpec,
-    HashedFeature,
-    HourOfDayFeature,
-    IntegerFeature,
     MultivaluedFeature,
     NumericFeature,
 )
@@ -35,48 +30,12 @@ def plan(*features: FeatureSpec) -> TransformPlan:
     return plan_transform(features, state, time_zone="UTC", labels=["y"], raw_types=types)
 
 
-WRONG: list[FeatureSpec] = [
-    CategoricalFeature(kind="categorical", name="f", column="price"),
-    CategoricalFeature(kind="categorical", name="f", column="tags"),
-    MultivaluedFeature(kind="multivalued", name="f", column="city"),
-    MultivaluedFeature(kind="multivalued", name="f", column="sizes"),
-    HashedFeature(kind="hashed", name="f", column="price", buckets=3),
-    IntegerFeature(kind="integer", name="f", column="city", size=3),
-    NumericFeature(kind="numeric", name="f", column="city"),
-    HourOfDayFeature(kind="hour_of_day", name="f", column="price"),
-    CrossedFeature(kind="crossed", name="f", columns=("city", "price"), buckets=3),
-]
-
-
-@pytest.mark.parametrize("feature", WRONG, ids=lambda feature: f"{feature.kind}")
-def test_a_column_of_the_wrong_type_is_a_config_error(feature: FeatureSpec) -> None:
-    types = {field.name: field.type for field in ROWS.schema}
-    with pytest.raises(ConfigError, match=r"features\.f: kind"):
-        plan_transform([feature], analysis.State(features={}), time_zone="UTC", labels=["y"], raw_types=types)
-
-
-def test_an_absent_column_names_the_nearest() -> None:
-    feature = CategoricalFeature(kind="categorical", name="f", column="citty")
-    types = {field.name: field.type for field in ROWS.schema}
-    with pytest.raises(ConfigError, match="nearest is 'city'"):
-        plan_transform([feature], analysis.State(features={}), time_zone="UTC", labels=["y"], raw_types=types)
-
-
 def test_an_empty_training_split_is_a_data_error() -> None:
     feature = CategoricalFeature(kind="categorical", name="city")
     types = {field.name: field.type for field in ROWS.schema}
     for state in (analysis.merge([]), analysis.analyse(ROWS[:0], [feature])):
         with pytest.raises(DataError, match="no rows to learn from"):
             plan_transform([feature], state, time_zone="UTC", labels=["y"], raw_types=types)
-
-
-def test_features_that_share_a_table_must_lay_it_out_alike() -> None:
-    one = CategoricalFeature(kind="categorical", name="one", table="t", min_count=2)
-    with pytest.raises(ConfigError, match=r"features\.two: it shares table 't' with 'one'"):
-        check_tables([one, CategoricalFeature(kind="categorical", name="two", table="t")])
-    with pytest.raises(ConfigError, match="shares table"):
-        check_tables([one, HashedFeature(kind="hashed", name="two", table="t", buckets=5)])
-    check_tables([one, MultivaluedFeature(kind="multivalued", name="two", table="t", min_count=2)])
 
 
 def test_a_constant_column_is_not_divided_by_its_rounding() -> None:
