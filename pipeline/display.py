@@ -92,7 +92,7 @@ class Display:
                 for path in skipped:
                     self.console.print(f"  [yellow]checkpoint {path} could not be read[/]", soft_wrap=True)
             case Started(step=step, total_steps=total):
-                bar(step, total=total)
+                bar(step, total=total, note="building the graph")
             case Stepped(step=step, loss=loss, rows_per_s=rate):
                 bar(step, note=f"loss {loss:.4f}" + ("" if rate is None else f"  {rate:,.0f} rows/s"))
             case Evaluated(step=step, metrics=metrics, is_best=is_best):

@@ -47,10 +47,15 @@ def _run_folder_faults(config: Config) -> AbstractContextManager[None]:
 
 
 def _failure(verdicts: Sequence[Verdict], run_folder: Path) -> str:
-    failed = [f"{v.split} {v.metric} = {shown(v.value)}" for v in verdicts if not v.passed]
+    failed = [f"{v.split} {v.metric} = {shown(v.value)}{_bounds(v)}" for v in verdicts if not v.passed]
     return (
-        f"not published: {len(failed)} of {len(verdicts)} rules of the gate failed ({', '.join(failed)}); {run_folder}"
+        f"not published: {len(failed)} of {len(verdicts)} rules of the gate failed ({'; '.join(failed)}); {run_folder}"
     )
+
+
+def _bounds(verdict: Verdict) -> str:
+    bounds = {"min": verdict.min, "max": verdict.max}
+    return "".join(f", {name} {bound:g}" for name, bound in bounds.items() if bound is not None)
 
 
 def run_stages(config: Config, names: tuple[str, ...], *, display: Display) -> dict[str, Artefact]:

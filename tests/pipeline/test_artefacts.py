@@ -71,8 +71,13 @@ def test_a_stage_that_fails_does_not_exist_and_only_a_resumable_one_goes_on(tmp_
     assert not this.folder.exists()
     with pytest.raises(ArtefactError, match="run `rankmill train` first"):
         open_artefact(this)
-    found = []
-    finish(this, lambda folder: found.extend(path.name for path in folder.iterdir()) or {})
+    found: list[str] = []
+
+    def look(folder: Path) -> dict[str, Any]:
+        found.extend(path.name for path in folder.iterdir())
+        return {}
+
+    finish(this, look)
     assert found == (["half"] if resumable else [])
     assert exists(this.folder)
 
