@@ -12,6 +12,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from preprocessing.errors import DataError
+from preprocessing.schema import MISSING_STRING
 from preprocessing.string_tensor import serialise_strings
 from preprocessing.vocabulary import OOV_OFFSET, Vocabulary
 
@@ -55,7 +56,9 @@ class _TensorFileInitializer(tf.Module):
         tokens = tf.io.parse_tensor(tf.io.read_file(self.tokens_file.asset_path), tf.string)
         tokens = tf.ensure_shape(tokens, [None])
         ids = tf.range(tf.size(tokens, out_type=tf.int64), dtype=tf.int64) + self.first_id
-        return tf.raw_ops.LookupTableImportV2(table_handle=table.resource_handle, keys=tokens, values=ids)
+        # An import must not be empty; the missing marker is no token of any vocabulary, and means what unknown means.
+        keys, values = tf.concat([[MISSING_STRING], tokens], 0), tf.concat([[UNKNOWN], ids], 0)
+        return tf.raw_ops.LookupTableImportV2(table_handle=table.resource_handle, keys=keys, values=values)
 
 
 def id_table(path: Path, *, first_id: int) -> tf.lookup.StaticHashTable:

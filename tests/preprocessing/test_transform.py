@@ -21,7 +21,7 @@ from preprocessing import analysis
 from preprocessing.encode import encode_columns
 from preprocessing.errors import ArtefactError, DataError
 from preprocessing.raw_values import raw_tensors
-from preprocessing.schema import MISSING_INT64, MISSING_STRING
+from preprocessing.schema import IDS_KEY, MISSING_INT64, MISSING_STRING
 from preprocessing.spec import (
     CategoricalFeature,
     CrossedFeature,
@@ -378,3 +378,13 @@ def test_no_vocabulary_is_a_constant_of_the_graph(folder: Path, tmp_path: Path) 
     save_transform(make_plan(FEATURES[:1], rows), tmp_path / "large")
     assert (tmp_path / "large" / "saved_model.pb").stat().st_size < 100_000
     assert (tmp_path / "large" / "assets" / "city.tensor").stat().st_size > 20_000 * 26
+
+
+def test_a_vocabulary_without_tokens_leaves_missing_and_unknown(tmp_path: Path) -> None:
+    feature = CategoricalFeature(kind="categorical", name="city", min_count=1000)
+    rows = pa.table({"city": pa.array([b"Rome", None], pa.binary())})
+    types = {"city": pa.binary()}
+    made = plan_transform([feature], analysis.analyse(rows, [feature]), time_zone="UTC", labels=["y"], raw_types=types)
+    save_transform(made, tmp_path / "transform")
+    inputs = load_transform(tmp_path / "transform")({"city": tf.constant([b"Rome", MISSING_STRING, b""])})
+    assert inputs[IDS_KEY].numpy().tolist() == [[1], [0], [1]]
