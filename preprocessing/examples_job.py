@@ -104,8 +104,7 @@ def _graph(
     key = spec.sources[spec.impressions].duplicates
     if isinstance(key, tuple):
         schema = arrow_schema(sources[spec.impressions])
-        kept, counts = _without_duplicates(batches, spec, schema, key, shuffle)
-        batches = kept | "WithActions" >> beam.Flatten()
+        batches, counts = _without_duplicates(batches, spec, schema, key, shuffle)
         results.append(counts)
     side_batches, side_reads = p | "Sides" >> ReadFiles(sides, sources=sources, folder=folder)
     side_files = beam.pvalue.AsList(
@@ -138,7 +137,7 @@ def _without_duplicates(
         | "ShuffleDuplicates" >> shuffle(group_by=functools.partial(_by_key, key=key))
         | "KeepOne" >> beam.ParDo(_KeepOne(spec, schema, key)).with_outputs("counts", main="batches")
     )
-    return (others, outputs.batches | "Kept" >> beam.Map(_as_is).with_output_types(_EVENT)), outputs.counts
+    return (others, outputs.batches), outputs.counts
 
 
 def _by_key(
@@ -244,10 +243,6 @@ def _write_parquet(table: pa.Table, path: Path) -> None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     pq.write_table(table, temporary, compression="zstd", compression_level=1, row_group_size=1 << 17)
     temporary.replace(path)
-
-
-def _as_is(element: Any) -> Any:
-    return element
 
 
 class _ToJson(beam.PTransform):

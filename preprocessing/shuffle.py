@@ -84,7 +84,7 @@ class _Cut(beam.DoFn):
 
 
 class ColumnarShuffle(beam.PTransform):
-    """(source, RecordBatch) to `Partition`: a PTransform.
+    """(source, RecordBatch), from one collection or a tuple of them, to `Partition`: a PTransform.
 
     Args:
         group_by: from (source, batch) to (batch, group of each row, hash of each row's key); it may repeat rows
@@ -103,9 +103,15 @@ class ColumnarShuffle(beam.PTransform):
         self._sized_by = sized_by
         self._rows = rows_per_partition
 
-    def expand(self, pcoll: beam.PCollection) -> beam.PCollection:
-        """Builds the graph: cut, count rows by group, fold buckets, group."""
-        slices = pcoll | "Cut" >> beam.ParDo(self._cut)
+    def expand(self, pcolls: beam.PCollection | tuple[beam.PCollection, ...]) -> beam.PCollection:
+        """Builds the graph: cut, count rows by group, fold buckets, group.
+
+        Each input is cut where its batches are made, and the reshuffle keeps it so: batches that crossed a stage would
+        be encoded, and Beam may flush a half-written element while Arrow encodes without the interpreter lock.
+        """
+        inputs = pcolls if isinstance(pcolls, tuple) else (pcolls,)
+        cut = tuple(pcoll | f"Cut{i}" >> beam.ParDo(self._cut) for i, pcoll in enumerate(inputs))
+        slices = cut | "Slices" >> beam.Flatten() | "Materialise" >> beam.Reshuffle()
         counts = (
             slices
             | "RowsOfSlice" >> beam.Map(_rows_of_group, self._sized_by)

@@ -18,7 +18,7 @@ import pytest
 from preprocessing.errors import DataError, LabelError, RejectBudgetError, SourceError
 from preprocessing.examples_job import build_examples
 from preprocessing.examples_summary import ExamplesSummary, check_summary
-from preprocessing.runner import local_pipeline
+from preprocessing.runner import RecordBatchCoder, local_pipeline
 from preprocessing.shuffle import Carrier
 from preprocessing.spec import DataSpec
 
@@ -397,3 +397,17 @@ def test_an_error_of_a_worker_process_comes_back_as_itself(tmp_path: Path) -> No
     (tmp_path / "items.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(SourceError, match=r"items\.parquet cannot be read as Parquet"):
         build(tmp_path, tmp_path / "out", workers=2, mode="multi_processing")
+
+
+@pytest.mark.parametrize("duplicates", ["row", ["id"]])
+def test_rows_never_cross_a_stage_as_encoded_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duplicates: object
+) -> None:
+    def refuse(_coder: RecordBatchCoder, _batch: pa.RecordBatch) -> bytes:
+        raise AssertionError("a batch was encoded between stages")
+
+    monkeypatch.setattr(RecordBatchCoder, "encode", refuse)
+    write_logs(tmp_path, *many_rows(4))
+    spec = tree()
+    spec["sources"]["shown"]["duplicates"] = duplicates
+    assert build(tmp_path, tmp_path / "out", spec, workers=2).counts["rows"] == 1200
