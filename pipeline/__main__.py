@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,6 +15,7 @@ import typer
 from rich.console import Console
 
 from pipeline.config import Config, load_config
+from pipeline.interrupts import noticed_interrupts
 from pipeline.quiet import import_tensorflow, quiet_libraries
 from preprocessing.errors import ConfigError, RankmillError
 
@@ -44,29 +44,26 @@ def main() -> None:
     """Runs the command line; errors made on purpose become one clear text and an exit code."""
     quiet_libraries()
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    try:
-        app(standalone_mode=False)
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
-    except typer.Abort:
-        sys.exit(EXIT_INTERRUPTED)
-    except KeyboardInterrupt:
+    with noticed_interrupts() as was_interrupted:
+        try:
+            code = app(standalone_mode=False) or 0  # the library returns the code of an early exit, as of an interrupt
+        except (Exception, KeyboardInterrupt) as error:
+            interrupted = was_interrupted() or isinstance(error, KeyboardInterrupt | typer.Abort)
+            code = EXIT_INTERRUPTED if interrupted else _report(errors, error)
+    if code == EXIT_INTERRUPTED:
         errors.print("interrupted; the same command goes on from here")
-        sys.exit(EXIT_INTERRUPTED)
-    except ConfigError as error:
-        _print_error(errors, error)
-        sys.exit(EXIT_CONFIG)
-    except BrokenPipeError:  # whoever read our output, such as `head`, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILED)
-    except (RankmillError, OSError) as error:
-        _print_error(errors, error)
-        sys.exit(EXIT_FAILED)
-    except Exception as error:
-        if hasattr(error, "show"):  # a usage error of the command line library
-            error.show()
-            sys.exit(EXIT_CONFIG)
-        raise
+    sys.exit(code)
+
+
+def _report(console: Console, error: BaseException) -> int:
+    """Prints an error made on purpose and returns the exit code for it; raises any other."""
+    if isinstance(error, RankmillError | OSError):
+        _print_error(console, error)
+        return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+    if hasattr(error, "show"):  # a usage error of the command line library
+        error.show()
+        return EXIT_CONFIG
+    raise error
 
 
 def _print_error(console: Console, error: Exception) -> None:

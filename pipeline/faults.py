@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import sys
 from collections.abc import Iterator
 
 from preprocessing.errors import ArtefactError
 
 __all__ = ["plain_faults"]
+
+# TensorFlow has no class of errors for these, but the system's words are in their texts.
+_CODES = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+_REASONS = tuple(os.strerror(code) for code in _CODES)
 
 
 @contextlib.contextmanager
@@ -39,6 +45,7 @@ def _text(error: Exception) -> str | None:
     tensorflow = sys.modules.get("tensorflow")  # whose errors cannot be raised before it is imported
     if tensorflow is None:
         return None
-    faults = tensorflow.errors
-    kinds = (faults.ResourceExhaustedError, faults.PermissionDeniedError, faults.UnknownError)
-    return str(error.message).split("\n", 1)[0] if isinstance(error, kinds) else None
+    if not isinstance(error, tensorflow.errors.OpError):
+        return None
+    text = str(error.message).split("\n", 1)[0]
+    return text if any(reason in text for reason in _REASONS) else None

@@ -21,10 +21,12 @@ from tests.pipeline.tiny_line import rankmill, tiny_line
 pytestmark = pytest.mark.slow
 STAGES = ("examples", "dataset", "train", "export", "evaluate")
 TIMEOUT_S = 240.0
+# A process started in the background of a shell ignores interrupts; a user's does not.
+_MAIN = "import signal, pipeline.__main__ as p; signal.signal(signal.SIGINT, signal.default_int_handler); p.main()"
 
 
 def start(config: Path, *, file_limit_kib: int | None = None) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pipeline", "run", str(config)]
+    command = [sys.executable, "-c", _MAIN, "run", str(config)]
     if file_limit_kib is not None:
         command = ["bash", "-c", f'ulimit -f {file_limit_kib}; exec "$@"', "bash", *command]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -144,7 +146,7 @@ def small_disk(tmp_path: Path) -> Any:
 
     yield mount
     for folder in mounted:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("size_kib", [64, 200, 420, 560, 640])
