@@ -53,6 +53,9 @@ def _check(flags: Flags) -> None:
         raise FlagError("server_options.port or server_options.grpc_socket_path must be set")
     if flags.batching_parameters_file and not flags.enable_batching:
         raise FlagError("server_options.batching_parameters_file is set without enabling batching")
+    if flags.use_alts_credentials:
+        # To go on without would be to go on in the clear.
+        raise FlagError("--use_alts_credentials is not available in this server; use --ssl_config_file")
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ def test_a_value_that_does_not_parse_is_an_error_that_names_the_flag(argument: A
 
 def test_names_flags_without_effect_only_when_they_are_set() -> None:
     assert unused_flags(parse(["--port=1"])[0]) == ()
-    assert unused_flags(parse(["--enable_profiler=false", "--num_tflite_pools=77"])[0]) == (
-        "enable_profiler",
+    assert unused_flags(parse(["--mixed_precision=bfloat16", "--num_tflite_pools=77"])[0]) == (
+        "mixed_precision",
         "num_tflite_pools",
     )
 

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from serving.server.flags import parse
 from serving.server.servable import Servable
+from serving.server.session_options import session_config
 from serving.server.status import Code, StatusError
 
 
@@ -124,7 +126,8 @@ def test_a_model_without_its_variables_does_not_load(half_plus: Any, tmp_path: A
 
 @pytest.fixture(scope="module")
 def slow(slow_model: Any) -> Any:
-    servable = Servable.load(slow_model)
+    # As the server loads it by default: runs without a deadline are in the caller's own thread.
+    servable = Servable.load(slow_model, session_config=session_config(parse([])[0]))
     yield servable
     servable.close()
 

@@ -387,6 +387,7 @@ def test_prints_usage_or_version_and_refuses_what_cannot_be(tmp_path: Any) -> No
     helped = _run("--help")
     assert (helped.returncode, "--rest_api_port=0" in helped.stdout) == (255, True)
     assert _run("--port=x").returncode == 255
+    assert _run("--model_base_path=/m", "--use_alts_credentials").returncode == 255
     versions = _run("--version")
     assert (versions.returncode, versions.stdout.startswith("TensorFlow ModelServer: ")) == (0, True)
     (tmp_path / "c").write_text("nonsense")

@@ -105,3 +105,21 @@ def test_random_bytes_decode_or_are_refused(body: Any) -> None:
         from_proto(proto)
     except StatusError as error:
         assert error.code is Code.INVALID_ARGUMENT
+
+
+def test_vectors_given_value_by_value_are_read_like_all_others() -> None:
+    vector = tensor_pb2.TensorProto(dtype=types_pb2.DT_INT64, int64_val=[1, 2])
+    vector.tensor_shape.dim.add(size=2)
+    assert from_proto(vector).tolist() == [1, 2]
+    assert from_proto(vector).dtype == np.dtype(np.int64)
+    vector.tensor_shape.dim[0].size = 3
+    assert from_proto(vector).tolist() == [1, 2, 2]
+    vector.tensor_shape.dim[0].size = 1
+    assert from_proto(vector).tolist() == [1]
+    # The bytes count, not the values beside them.
+    vector.tensor_content = np.array([7], np.int64).tobytes()
+    assert from_proto(vector).tolist() == [7]
+    vector.ClearField("tensor_content")
+    vector.tensor_shape.unknown_rank = True
+    with pytest.raises(StatusError):
+        from_proto(vector)
