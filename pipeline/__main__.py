@@ -80,11 +80,11 @@ def schema() -> None:
 @app.command()
 def simulate(
     *,
-    out: Annotated[Path, typer.Option(help="Folder to write the logs to; must not exist.")],
+    out: Annotated[Path, typer.Option(help="Folder to write the logs to; the same logs are not written twice.")],
     days: Annotated[int, typer.Option(min=1)] = 7,
     rows_per_day: Annotated[int, typer.Option(min=100, help="Impressions a day.")] = 100_000,
     seed: Annotated[int, typer.Option(min=0)] = 7,
-    dirt: Annotated[float, typer.Option(min=0, max=0.9, help="Share of rows spoiled in some way.")] = 0.0,
+    dirt: Annotated[float, typer.Option(min=0, max=0.5, help="Share of rows spoiled in some way.")] = 0.0,
     start: Annotated[str, typer.Option(help="First day.", metavar="YYYY-MM-DD")] = "2026-01-05",
     time_zone: Annotated[str, typer.Option(help="Zone of the days.")] = "UTC",
 ) -> None:

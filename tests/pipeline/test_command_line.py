@@ -72,7 +72,8 @@ def test_simulate_writes_logs_once(tmp_path: Path) -> None:
     done = rankmill(*arguments)
     assert (done.code, done.last_line) == (0, str(tmp_path / "logs"))
     assert "best possible AUC" in done.out
-    assert str(tmp_path / "logs") in one_line(rankmill(*arguments), code=2)
+    assert rankmill(*arguments) == done
+    assert "holds the logs of another simulation" in one_line(rankmill(*arguments, "--seed", 8), code=1)
     assert "not a day" in one_line(rankmill(*arguments, "--start", "tomorrow"), code=2)
 
 
