@@ -86,10 +86,19 @@ def _check_sources(data: DataSpec) -> Iterator[str]:
     if data.impressions not in data.sources:
         yield _unknown("data.impressions", data.impressions, "source", data.sources)
         return
+    actions = {label.action.source for label in data.labels if label.action is not None}
+    if data.impressions in actions:
+        yield f"data.labels: {data.impressions!r} holds the impressions, so it cannot be their action log as well"
     taken = {name: data.impressions for name in data.sources[data.impressions].columns}
     for i, join in enumerate(data.joins):
         if join.source not in data.sources:
             yield _unknown(f"data.joins[{i}].source", join.source, "source", data.sources)
+            continue
+        if join.source in (data.impressions, *actions):
+            yield (
+                f"data.joins[{i}].source: {join.source!r} is a log of events, not a side table; "
+                "declare the files a second time to join them"
+            )
             continue
         yield from _check_join(f"data.joins[{i}]", join.source, join.key, data.sources[join.source].columns, taken)
 

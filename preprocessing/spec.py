@@ -200,12 +200,12 @@ class HashSplit(BaseModel):
     kind: Literal["hash"]
     key: tuple[str, ...] = Field((), description="Key columns; by default all declared columns of the row.")
     train: float = Field(0.8, gt=0, lt=1)
-    valid: float = Field(0.1, ge=0, lt=1)
+    valid: float = Field(0.1, gt=0, lt=1)
 
     @model_validator(mode="after")
     def _leaves_test(self) -> HashSplit:
-        if self.train + self.valid > 1.0:
-            raise ValueError("train + valid must be at most 1; test is the rest")
+        if self.train + self.valid >= 1.0:
+            raise ValueError("train + valid must be below 1; test is the rest")
         return self
 
 

@@ -65,7 +65,7 @@ class Transform(tf.Module):
         # Traced for any batch size: calls find this trace, and it is what is saved.
         self.__call__.get_concrete_function({name: _spec(column) for name, column in raw.items()})
 
-    @tf.function
+    @tf.function(autograph=False)
     def __call__(self, raw: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the model inputs of a batch."""
         return self._apply(raw)
@@ -81,7 +81,9 @@ def _traced(
 ) -> tf.types.experimental.GenericFunction:
     """Returns the function of one feature, traced for flat columns."""
     return tf.function(
-        graph, input_signature=[tf.TensorSpec([None], _DTYPES[raw[name].dtype]) for name in columns_of(feature)]
+        graph,
+        autograph=False,  # nothing here branches on tensors, and rewriting each function costs seconds
+        input_signature=[tf.TensorSpec([None], _DTYPES[raw[name].dtype]) for name in columns_of(feature)],
     )
 
 

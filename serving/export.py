@@ -51,11 +51,11 @@ class _Servable(tf.Module):
         """Returns the signatures, traced."""
         labels, columns = self._schema.labels, self._schema.raw_columns
 
-        @tf.function
+        @tf.function(autograph=False)
         def by_columns(**raw: tf.Tensor) -> dict[str, tf.Tensor]:
             return dict(zip(labels, tf.unstack(self.probabilities(raw), axis=1), strict=True))
 
-        @tf.function
+        @tf.function(autograph=False)
         def by_examples(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
             raw = _columns_of(tf.io.parse_example(inputs, _example_spec(columns)), columns)
             return {"outputs": self.probabilities(raw)[:, 0]}

@@ -42,6 +42,12 @@ MISTAKES = [
         "shares table 'user' with 'user' but differs",
     ),
     ("gate=[{metric: gauk}]", "gate[0].metric: no such value 'gauk'; did you mean 'gauc'?"),
+    ("data.joins.0.source=log", "data.joins[0].source: 'log' is a log of events, not a side table"),
+    (
+        "data.labels.click={name: click, action: {source: log, key: user}}",
+        "'log' holds the impressions, so it cannot be their action log as well",
+    ),
+    ("data.split={kind: hash, train: 0.9, valid: 0.1}", "train + valid must be below 1; test is the rest"),
     ("name=a/b", "name: String should match pattern"),
     ("features.item.table=a/b", "features[1].table: String should match pattern"),
 ]
