@@ -1,4 +1,4 @@
-"""The offsets of a time zone as two arrays, for where no time-zone database is at hand (a TensorFlow graph)."""
+"""The offsets of a time zone as two arrays: for whole columns of times, and for a TensorFlow graph."""
 
 from __future__ import annotations
 

@@ -108,11 +108,6 @@ def test_split_by_hash_of_the_row_ignores_the_order_of_columns_and_added_ones() 
     assert assign(table.set_column(1, "b", pa.array(np.arange(500) % 5)), spec, days=None).tolist() != splits
 
 
-def test_a_hash_split_may_have_no_validation_rows() -> None:
-    spec = HashSplit(kind="hash", train=0.5, valid=0.0)
-    assert set(assign(pa.table({"a": range(1000)}), spec, days=None).tolist()) == {0, 2}
-
-
 def test_split_by_a_column_takes_its_text() -> None:
     spec = ColumnSplit(kind="column", column="part", train=("a", "b"), valid=("1",), test=("t",))
     part = pa.array([b"a", b"b", b"1", b"t", b"A", None], pa.binary())
