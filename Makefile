@@ -22,7 +22,7 @@ demo: $(VENV)/.installed
 	$(BIN)/rankmill predict $(CONFIG) --sample 5 --wait 120
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
 test-all: $(VENV)/.installed
 	$(BIN)/python -m pytest -m 'distributed or serving or slow'
