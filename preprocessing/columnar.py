@@ -31,7 +31,13 @@ def hash_rows(rows: _Rows, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
     return result
 
 
-def duplicate_free(table: pa.Table, *, key: Sequence[str] | None, order: Sequence[str]) -> _Ints:
+def duplicate_free(
+    table: pa.Table,
+    *,
+    key: Sequence[str] | None,
+    order: Sequence[str],
+    hashes: npt.NDArray[np.uint64] | None = None,
+) -> _Ints:
     """Returns the rising indices of the rows to keep: one of each set of rows that are equal in `key`.
 
     Nulls are equal to each other. Of equal rows the first by the columns of `order` stays (nulls last), then the first
@@ -41,9 +47,11 @@ def duplicate_free(table: pa.Table, *, key: Sequence[str] | None, order: Sequenc
         table: any columns.
         key: names of the columns that make rows equal; None for all.
         order: names of sortable columns.
+        hashes: uint64 [rows], `hash_rows` of the key, if it is known already.
     """
     names = table.column_names if key is None else list(key)
-    hashes = hash_rows(table, names)
+    if hashes is None:
+        hashes = hash_rows(table, names)
     by_hash = np.argsort(hashes, kind="stable")
     ordered = hashes[by_hash]
     same = ordered[1:] == ordered[:-1]

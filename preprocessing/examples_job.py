@@ -186,9 +186,11 @@ def _by_period_and_key(
 
 
 def _user_key(spec: DataSpec, batch: pa.RecordBatch) -> Sequence[str]:
-    """Without actions to join, rows of one user stay together; without a user, any spread will do."""
-    user = spec.roles.user
-    return (user,) if user is not None and user in batch.schema.names else tuple(batch.schema.names)
+    """Without actions to join, rows of one user stay together; without a user, any spread by content will do."""
+    for role in (spec.roles.user, spec.roles.row_id):
+        if role is not None and role in batch.schema.names:
+            return (role,)
+    return tuple(batch.schema.names)
 
 
 def _periods(times_ms: np.ndarray, spec: DataSpec) -> np.ndarray:

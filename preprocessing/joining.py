@@ -53,7 +53,7 @@ def join_partition(
     order = np.argsort(hashes, kind="stable")
     table = impressions.take(pa.array(order)).combine_chunks()
     if spec.sources[spec.impressions].duplicates == "row":
-        kept = duplicate_free(table, key=None, order=())
+        kept = duplicate_free(table, key=None, order=(), hashes=hashes[order])
         counts["duplicates"] = table.num_rows - len(kept)
         table = table.take(pa.array(kept))
     for join, side in zip(spec.joins, sides, strict=True):

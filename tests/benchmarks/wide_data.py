@@ -64,6 +64,7 @@ def wide_config(path: Path, work_dir: Path) -> dict[str, Any]:
                 }
             },
             "impressions": "log",
+            "roles": {"row_id": "row"},
             "labels": [{"name": "label", "column": "label"}],
             "split": {"kind": "hash", "key": ["row"]},
         },
