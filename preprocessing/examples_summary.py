@@ -66,6 +66,7 @@ def check_summary(summary: ExamplesSummary, spec: DataSpec, *, rejects: Path) ->
                 f"data.sources.{name}: {total['rejected']} of {total['rows']} rows rejected ({share:.2%}), more than "
                 f"data.max_reject_share = {spec.max_reject_share:.2%}: {reasons}; see {rejects}"
             )
+    _check_all_arrived(summary, spec)
     for split in SPLITS:
         num_rows = summary.counts.get(f"{split}_rows", 0)
         if num_rows == 0:
@@ -78,3 +79,15 @@ def check_summary(summary: ExamplesSummary, spec: DataSpec, *, rejects: Path) ->
                     f"label {label.name!r} is {only} in all {num_rows} rows of split {split!r}: nothing can be learned "
                     "from one class; look at data.labels, the action log's key and window, and data.split"
                 )
+
+
+def _check_all_arrived(summary: ExamplesSummary, spec: DataSpec) -> None:
+    """Passes if every impression that was read and kept has been joined, or counted as a duplicate before."""
+    total = summary.sources[spec.impressions]
+    by_key = spec.sources[spec.impressions].duplicates not in ("row", "keep")
+    arrived = summary.counts["rows"] + (summary.counts["duplicates"] if by_key else 0)
+    if arrived != total["rows"] - total["rejected"]:
+        raise DataError(
+            f"data.sources.{spec.impressions}: {total['rows'] - total['rejected']} rows were read and kept, {arrived} "
+            "reached the join; the runner lost or repeated some, so nothing is written; run the same command again"
+        )

@@ -20,6 +20,7 @@ from typing import Literal
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from preprocessing import errors
@@ -27,6 +28,9 @@ from preprocessing import errors
 __all__ = ["RecordBatchCoder", "follow_progress", "local_pipeline", "plain_errors", "report_rows"]
 
 _POLL_S = 0.5
+# Worker threads flush their output by size, between elements, and by a timer, from another thread, which can tear an
+# element in two while it is being encoded (seen: rows lost, batches that do not decode). No option turns it off.
+_TIMER_NEVER_MS = 7 * 24 * 3_600_000
 # Beam's runner reports a worker's exception only as the text of its traceback, which ends in "TYPE: TEXT [while ...".
 _ERROR_START = re.compile(r"^(?:RuntimeError: )?(?P<type>[\w.]*Error): ", re.MULTILINE)
 _ERROR_END = " [while running '"
@@ -73,6 +77,7 @@ def local_pipeline(
         # Bundles are few and large here; the default progress polling of idle workers only costs.
         experiments=["disable_logging_submission_environment"],
     )
+    worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = _TIMER_NEVER_MS
     return beam.Pipeline(runner=FnApiRunner(), options=options)
 
 

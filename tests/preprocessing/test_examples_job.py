@@ -347,6 +347,12 @@ def test_a_split_without_rows_or_with_one_class_is_an_error(built: Built) -> Non
         check(dataclasses.replace(built[1], counts={**counts, "train_positive_click": 9}))
 
 
+def test_a_row_lost_on_the_way_to_the_join_is_an_error(built: Built) -> None:
+    counts = built[1].counts
+    with pytest.raises(DataError, match="shown: 14 rows were read and kept, 13 reached the join"):
+        check(dataclasses.replace(built[1], counts={**counts, "rows": counts["rows"] - 1}))
+
+
 def test_nothing_in_a_source_is_an_error_that_names_it(tmp_path: Path) -> None:
     write_logs(tmp_path, small_days(), CLICKS)
     (tmp_path / "clicks.jsonl").write_bytes(b"")
