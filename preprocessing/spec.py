@@ -1,7 +1,8 @@
-"""What a user declares about logs and features: frozen values, unknown keys refused.
+"""What a user declares about data and features: frozen values, unknown keys refused.
 
-The YAML file is read by `pipeline.config`; these are the parts of it that preprocessing works by.
-Checks that need one value only stand here, checks across parts stand in `pipeline.config`.
+The YAML file is read by `pipeline.config`; these are the parts of it that preprocessing works by. Checks that need
+one value only stand beside the value, checks across parts stand in `pipeline.config_checks`. Sources, features and
+point-in-time columns have files of their own; all of them are imported from here.
 """
 
 from __future__ import annotations
@@ -11,148 +12,138 @@ import itertools
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from preprocessing.derived_spec import CountColumn, DerivedColumn, HistoryColumn, RateColumn, columns_made
+from preprocessing.feature_spec import (
+    BucketedListFeature,
+    CategoricalFeature,
+    CrossedFeature,
+    DayOfWeekFeature,
+    FeatureSpec,
+    HashedFeature,
+    HourOfDayFeature,
+    IntegerFeature,
+    MultivaluedFeature,
+    NumericFeature,
+    columns_of,
+    table_of,
+)
+from preprocessing.source_spec import STRICT, ColumnSpec, KeyColumns, Name, SourceSpec, one_or_more
 
 __all__ = [
+    "SPLITS",
     "ActionLabel",
+    "ActionWeight",
+    "BucketedListFeature",
     "CategoricalFeature",
     "ColumnSpec",
     "ColumnSplit",
+    "CountColumn",
     "CrossedFeature",
+    "DataCheck",
     "DataSpec",
     "DayOfWeekFeature",
+    "DayRange",
+    "DerivedColumn",
     "FeatureSpec",
     "HashSplit",
     "HashedFeature",
+    "HistoryColumn",
     "HourOfDayFeature",
     "IntegerFeature",
     "JoinSpec",
     "LabelSpec",
     "MultivaluedFeature",
+    "NegativeSampling",
     "NumericFeature",
     "Period",
+    "RateColumn",
     "Roles",
+    "RollingSplit",
     "SourceSpec",
     "SplitSpec",
     "TimeSplit",
+    "Touch",
+    "columns_made",
+    "columns_of",
+    "table_of",
 ]
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
-
-ColumnType = Literal["string", "int64", "float64", "bool", "timestamp", "list<string>", "list<int64>", "list<float64>"]
 Period = Literal["day", "month", "year"]
+Touch = Literal["last", "first"]
 SPLITS = ("train", "valid", "test")
-# Names become parts of file names, tensor names and keys of records.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
-TableName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]*$")]
 _COMPARISON = re.compile(r"^\s*(?P<column>\S+)\s*(?P<operator>>=|<=|==|!=|>|<)\s*(?P<value>[-+0-9.eE]+)\s*$")
 
 
-class ColumnSpec(BaseModel):
-    """One declared column of a source."""
-
-    model_config = _STRICT
-
-    type: ColumnType
-    source_name: str | None = Field(None, description="Name in the file, if it differs from the key.")
-    missing: tuple[str | int | float, ...] = Field(
-        (), description="Values that mean 'missing', compared before conversion (as text for text formats)."
-    )
-    unit: Literal["s", "ms", "us", "iso"] = Field(
-        "ms",
-        description="Of a timestamp: the unit of numbers, or ISO 8601 text. Kept as int64 ms since 1970 UTC.",
-    )
-    delimiter: str | None = Field(None, description="Splits text into the values of a list column.")
-    min: float | None = Field(None, description="Smallest valid value.")
-    max: float | None = Field(None, description="Largest valid value.")
-    required: bool = Field(False, description="A missing value rejects the row.")
-    on_invalid: Literal["reject", "missing"] = Field(
-        "reject", description="What happens to a value that cannot be converted or is out of range."
-    )
-
-
-class SourceSpec(BaseModel):
-    """Files of one kind and the columns read from them."""
-
-    model_config = _STRICT
-
-    paths: tuple[str, ...] = Field(min_length=1, description="Files or globs, relative to data.root.")
-    format: Literal["csv", "tsv", "jsonl", "parquet"] | None = Field(
-        None, description="By default told from the file name."
-    )
-    columns: dict[str, ColumnSpec] = Field(min_length=1)
-    duplicates: Literal["row", "keep"] | tuple[str, ...] = Field(
-        "row",
-        description="Remove exact duplicate rows, keep all, or keep one row for each value of these columns.",
-    )
-    event_time: str | None = Field(None, description="Timestamp column of an action log.")
-
-    @field_validator("paths", mode="before")
-    @classmethod
-    def _one_path(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
-
-    @field_validator("columns", mode="before")
-    @classmethod
-    def _short_columns(cls, value: object) -> object:
-        if not isinstance(value, dict):
-            return value
-        return {name: {"type": spec} if isinstance(spec, str) else spec for name, spec in value.items()}
-
-
 class JoinSpec(BaseModel):
-    """A side table joined to impressions by equal keys; the last row of a key wins."""
+    """A side table joined to impressions by equal keys; the last row of a key wins, or the last valid one."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     source: str
-    key: tuple[str, ...] = Field(min_length=1, description="Key columns, named alike on both sides.")
+    key: KeyColumns = Field(description="Key columns, named alike on both sides.")
+    valid_from: str | None = Field(
+        None,
+        description="Timestamp column of the side table: an impression gets the newest row that was valid, and had "
+        "arrived, before it.",
+    )
 
-    @field_validator("key", mode="before")
-    @classmethod
-    def _one_key(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
+    _key = field_validator("key", mode="before")(one_or_more)
 
 
 class Roles(BaseModel):
     """Which columns of the joined rows play a known part."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     row_id: str | None = None
     request: str | None = None
     user: str | None = None
     item: str | None = None
     event_time: str | None = Field(None, description="A timestamp column of the impressions.")
-    arrival_time: str | None = None
+    arrival_time: str | None = Field(
+        None, description="Timestamp column of the impressions: when the row reached the log."
+    )
     position: str | None = None
     weight: str | None = Field(None, description="Sample weight, at least 0; missing counts as 1.")
 
 
 class ActionLabel(BaseModel):
-    """A label from an action log: 1 if an action with the same key follows within the window."""
+    """Actions that belong to an impression: equal key, within the window after it.
 
-    model_config = _STRICT
+    Where several impressions could have led to an action it belongs to one of them, so no action counts twice.
+    """
+
+    model_config = STRICT
 
     source: str
-    key: tuple[str, ...] = Field(min_length=1, description="Columns equal in impression and action.")
+    key: KeyColumns = Field(description="Columns equal in impression and action.")
     window_s: float = Field(86400.0, gt=0, description="Attribution window in seconds after the impression.")
+    touch: Touch = Field("last", description="Which of several impressions an action belongs to.")
 
-    @field_validator("key", mode="before")
-    @classmethod
-    def _one_key(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
+    _key = field_validator("key", mode="before")(one_or_more)
+
+
+class ActionWeight(ActionLabel):
+    """Sample weight from actions: the sum of a column (dwell time, price) over the actions of an impression."""
+
+    value: str = Field(description="Number column of the action log, at least 0.")
+    default: float = Field(1.0, ge=0, description="Weight of an impression without actions or values.")
 
 
 class LabelSpec(BaseModel):
     """One label, from exactly one of: a 0/1 column, a comparison on a column, an action log."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     name: Name
     column: str | None = None
     when: str | None = Field(None, description="A comparison, such as 'rating >= 4'.")
     action: ActionLabel | None = None
+    delay_s: float | None = Field(
+        None, ge=0, description="Of column and when: seconds after the impression from which the label is known."
+    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> LabelSpec:
@@ -160,6 +151,8 @@ class LabelSpec(BaseModel):
             raise ValueError("give exactly one of column, when, action")
         if self.when is not None and not _COMPARISON.match(self.when):
             raise ValueError(f"{self.when!r} is not a comparison such as 'rating >= 4'")
+        if self.action is not None and self.delay_s is not None:
+            raise ValueError("delay_s belongs to a column or a comparison; an action has a time of its own")
         return self
 
     def comparison(self) -> tuple[str, str, float]:
@@ -175,7 +168,7 @@ class LabelSpec(BaseModel):
 class TimeSplit(BaseModel):
     """Whole days of `data.time_zone`, last days inclusive; rows before or after are left out and counted."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     kind: Literal["time"]
     train_from: dt.date | None = None
@@ -192,10 +185,34 @@ class TimeSplit(BaseModel):
         return self
 
 
+class RollingSplit(BaseModel):
+    """Days that move: a daily run sets `last_day` only. The newest days are test, before them valid, then train."""
+
+    model_config = STRICT
+
+    kind: Literal["rolling"]
+    last_day: dt.date
+    train_days: int = Field(ge=1)
+    valid_days: int = Field(1, ge=1)
+    test_days: int = Field(1, ge=1)
+
+    def days(self) -> TimeSplit:
+        """Returns the same as fixed days."""
+        valid_until = self.last_day - dt.timedelta(days=self.test_days)
+        train_until = valid_until - dt.timedelta(days=self.valid_days)
+        return TimeSplit(
+            kind="time",
+            train_from=train_until - dt.timedelta(days=self.train_days - 1),
+            train_until=train_until,
+            valid_until=valid_until,
+            test_until=self.last_day,
+        )
+
+
 class HashSplit(BaseModel):
     """By a hash of key columns, so that a key is never in two splits."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     kind: Literal["hash"]
     key: tuple[str, ...] = Field((), description="Key columns; by default all declared columns of the row.")
@@ -212,7 +229,7 @@ class HashSplit(BaseModel):
 class ColumnSplit(BaseModel):
     """By the text of a column; rows with other values are left out and counted."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     kind: Literal["column"]
     column: str
@@ -221,172 +238,106 @@ class ColumnSplit(BaseModel):
     test: tuple[str, ...] = ("test",)
 
 
-SplitSpec = Annotated[TimeSplit | HashSplit | ColumnSplit, Field(discriminator="kind")]
+SplitSpec = Annotated[TimeSplit | RollingSplit | HashSplit | ColumnSplit, Field(discriminator="kind")]
+
+
+class DayRange(BaseModel):
+    """Days of `data.time_zone`, both inclusive; null leaves a side open."""
+
+    model_config = STRICT
+
+    first: dt.date | None = None
+    last: dt.date | None = None
+
+
+class NegativeSampling(BaseModel):
+    """Keeps a share of the negative rows of the training split; the model corrects its logits for it.
+
+    He et al., 2014, "Practical Lessons from Predicting Clicks on Ads at Facebook", section 6.3.
+    """
+
+    model_config = STRICT
+
+    keep: float = Field(gt=0, le=1, description="Share of the rows with no positive label that is kept.")
+
+
+class DataCheck(BaseModel):
+    """A limit on what the data report finds; `column` may be * for all."""
+
+    model_config = STRICT
+
+    measure: Literal[
+        "missing_share",
+        "distinct_count",
+        "psi",
+        "jensen_shannon",
+        "new_token_share",
+        "vanished_token_share",
+        "label_rate",
+    ]
+    column: str = "*"
+    min: float | None = None
+    max: float | None = None
+    then: Literal["warn", "fail"] = "warn"
+
+    @model_validator(mode="after")
+    def _has_bound(self) -> DataCheck:
+        if self.min is None and self.max is None:
+            raise ValueError("give min, max or both")
+        return self
 
 
 class DataSpec(BaseModel):
     """Everything about the logs: where they are, how they join, what is predicted, how they are split."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     root: str = "."
     time_zone: str = "UTC"
-    sources: dict[str, SourceSpec] = Field(min_length=1)
+    sources: dict[Name, SourceSpec] = Field(min_length=1)
     impressions: str = Field(description="The source whose rows are the examples.")
     joins: tuple[JoinSpec, ...] = ()
     roles: Roles = Roles()
     labels: tuple[LabelSpec, ...] = Field(min_length=1)
+    weight: ActionWeight | None = Field(None, description="Sample weights from an action log, instead of roles.weight.")
+    derived: tuple[DerivedColumn, ...] = Field((), description="Point-in-time columns: histories, counts, rates.")
+    freshness: Literal["event", "day"] = Field(
+        "event",
+        description="Up to when derived columns look: the last event before the impression, or the end of the period "
+        "before, which is what a server has.",
+    )
     split: SplitSpec
+    negative_sampling: NegativeSampling | None = None
     period: Period = Field(
         "day", description="Unit of time in which rows are stored; larger where logs are sparse and long."
+    )
+    days: DayRange = Field(DayRange(), description="Events of other days are left out and counted.")
+    as_of: dt.datetime | None = Field(
+        None, description="What arrives later is not seen, and labels not closed by then are held back; null: now."
+    )
+    allowed_lateness_s: float | None = Field(
+        None, ge=0, description="Rows that arrive later than this after their event are dropped and counted."
+    )
+    duplicate_lookback_days: int = Field(
+        1, ge=0, description="How many days back a duplicate by key is looked for; exact duplicates share a day."
     )
     max_reject_share: float = Field(0.01, ge=0, le=1, description="Of the rows read from any one source.")
     future_tolerance_s: float = Field(
         86400.0,
         ge=0,
-        description="Event times later than the start of the run by more than this are rejects.",
+        description="Event times later than their arrival (without one: than the run) by more than this are rejects.",
     )
+    checks: tuple[DataCheck, ...] = Field((), description="Limits on the data report.")
 
-
-class CategoricalFeature(BaseModel):
-    """Values of a string or integer column by a vocabulary learned from the training split."""
-
-    model_config = _STRICT
-
-    kind: Literal["categorical"]
-    name: Name
-    column: str = ""
-    table: TableName = Field("", description="Embedding table; features of one table share vocabulary and rows.")
-    min_count: int = Field(1, ge=1)
-    max_size: int | None = Field(None, ge=1)
-    oov_buckets: int = Field(1, ge=1)
-
-
-class HashedFeature(BaseModel):
-    """Values of a string or integer column by a hash; nothing to learn, collisions possible."""
-
-    model_config = _STRICT
-
-    kind: Literal["hashed"]
-    name: Name
-    column: str = ""
-    table: TableName = ""
-    buckets: int = Field(ge=1)
-
-
-class IntegerFeature(BaseModel):
-    """An integer column whose values 0 to size - 1 are the tokens; others are out of vocabulary."""
-
-    model_config = _STRICT
-
-    kind: Literal["integer"]
-    name: Name
-    column: str = ""
-    table: TableName = ""
-    size: int = Field(ge=1)
-
-
-class NumericFeature(BaseModel):
-    """A number: clipped, log1p, standardised as told, then a dense input; or cut into buckets, then an id."""
-
-    model_config = _STRICT
-
-    kind: Literal["numeric"]
-    name: Name
-    column: str = ""
-    clip: tuple[float, float] | None = None
-    log1p: bool = Field(False, description="sign(x) * log(1 + |x|), after clipping.")
-    standardise: bool = Field(True, description="By mean and deviation of the training split, after log1p.")
-    missing: Literal["mean"] | float = Field(
-        "mean", description="Takes the place of a missing value, before standardising."
-    )
-    indicator: bool = Field(True, description="Adds a dense input that is 1 where the value is missing.")
-    buckets: int | tuple[float, ...] | None = Field(
-        None, description="Number of quantile buckets, or the boundaries themselves (of the raw value)."
-    )
-
-    @field_validator("buckets")
+    @field_validator("as_of")
     @classmethod
-    def _sensible_buckets(cls, value: int | tuple[float, ...] | None) -> int | tuple[float, ...] | None:
-        if isinstance(value, int) and value < 2:
-            raise ValueError("a number of buckets must be at least 2")
-        if isinstance(value, tuple) and (not value or list(value) != sorted(set(value))):
-            raise ValueError("boundaries must be strictly rising")
+    def _has_zone(cls, value: dt.datetime | None) -> dt.datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError("give a time with its offset, such as 2026-11-30T04:00:00+00:00")
         return value
 
-
-class CrossedFeature(BaseModel):
-    """Two or more columns taken together, hashed; missing where any of them is missing."""
-
-    model_config = _STRICT
-
-    kind: Literal["crossed"]
-    name: Name
-    columns: tuple[str, ...] = Field(min_length=2)
-    table: TableName = ""
-    buckets: int = Field(ge=1)
-
-
-class MultivaluedFeature(BaseModel):
-    """A list column by a vocabulary; the rows looked up are pooled."""
-
-    model_config = _STRICT
-
-    kind: Literal["multivalued"]
-    name: Name
-    column: str = ""
-    table: TableName = ""
-    min_count: int = Field(1, ge=1)
-    max_size: int | None = Field(None, ge=1)
-    oov_buckets: int = Field(1, ge=1)
-    max_length: int = Field(8, ge=1, description="Values after this many are dropped.")
-    pooling: Literal["mean", "sum", "sqrtn"] = "mean"
-
-
-class HourOfDayFeature(BaseModel):
-    """Hour 0 to 23 of a timestamp column in `data.time_zone`."""
-
-    model_config = _STRICT
-
-    kind: Literal["hour_of_day"]
-    name: Name
-    column: str = ""
-
-
-class DayOfWeekFeature(BaseModel):
-    """Monday (0) to Sunday (6) of a timestamp column in `data.time_zone`."""
-
-    model_config = _STRICT
-
-    kind: Literal["day_of_week"]
-    name: Name
-    column: str = ""
-
-
-FeatureSpec = Annotated[
-    CategoricalFeature
-    | HashedFeature
-    | IntegerFeature
-    | NumericFeature
-    | CrossedFeature
-    | MultivaluedFeature
-    | HourOfDayFeature
-    | DayOfWeekFeature,
-    Field(discriminator="kind"),
-]
-
-
-def columns_of(feature: FeatureSpec) -> tuple[str, ...]:
-    """Returns the raw columns that a feature reads; a column that is not given is the feature's own name."""
-    if isinstance(feature, CrossedFeature):
-        return feature.columns
-    return (feature.column or feature.name,)
-
-
-def table_of(feature: FeatureSpec) -> str | None:
-    """Returns the embedding table of a feature, or None if it is a dense input."""
-    if isinstance(feature, NumericFeature):
-        return feature.name if feature.buckets is not None else None
-    if isinstance(feature, HourOfDayFeature | DayOfWeekFeature):
-        return feature.name
-    return feature.table or feature.name
+    def time_split(self) -> TimeSplit | None:
+        """Returns the split by days, or None where rows are split by content."""
+        if isinstance(self.split, RollingSplit):
+            return self.split.days()
+        return self.split if isinstance(self.split, TimeSplit) else None
