@@ -21,6 +21,7 @@ from preprocessing.moments import moments_of
 from preprocessing.raw_values import column_of, finite_numbers, flat_values, list_lengths, raw_dtype
 from preprocessing.schema import MISSING_INT64, MISSING_STRING
 from preprocessing.spec import (
+    BucketedListFeature,
     CategoricalFeature,
     CrossedFeature,
     FeatureSpec,
@@ -61,6 +62,8 @@ def _analyse_feature(table: pa.Table, feature: FeatureSpec) -> FeatureState:
     column = column_of(table, columns_of(feature)[0])
     if isinstance(feature, MultivaluedFeature):
         return _analyse_list(column, feature.max_length)
+    if isinstance(feature, BucketedListFeature):
+        return _analyse_number_list(column, feature.max_length)
     if isinstance(feature, CategoricalFeature):
         tokens = count_tokens(column)
         return FeatureState(num_rows=len(column), num_missing=len(column) - tokens.total(), tokens=tokens)
@@ -73,6 +76,12 @@ def _analyse_list(column: pa.Array, max_length: int) -> FeatureState:
     empty = int(np.count_nonzero(list_lengths(column, max_length=max_length) == 0))
     tokens = count_tokens(flat_values(column, max_length=max_length))
     return FeatureState(num_rows=len(column), num_missing=empty, tokens=tokens)
+
+
+def _analyse_number_list(column: pa.Array, max_length: int) -> FeatureState:
+    empty = int(np.count_nonzero(list_lengths(column, max_length=max_length) == 0))
+    values = finite_numbers(flat_values(column, max_length=max_length))
+    return FeatureState(num_rows=len(column), num_missing=empty, histogram=Histogram.of(values))
 
 
 def _analyse_number(column: pa.Array, feature: NumericFeature) -> FeatureState:

@@ -18,6 +18,7 @@ from preprocessing.examples import Encoded
 from preprocessing.raw_values import column_of, flat_values, list_lengths, pad_lists, raw_values
 from preprocessing.schema import LABEL_PREFIX, WEIGHT_COLUMN, DatasetSchema
 from preprocessing.spec import (
+    BucketedListFeature,
     CategoricalFeature,
     CrossedFeature,
     FeatureSpec,
@@ -56,7 +57,7 @@ def encode_columns(transform: Any, schema: DatasetSchema, features: Sequence[Fea
     next_id = next_dense = 0
     for index, feature in enumerate(features):
         apply = getattr(transform, feature_function(index))
-        if isinstance(feature, MultivaluedFeature):
+        if isinstance(feature, MultivaluedFeature | BucketedListFeature):
             lists[feature.name] = _list_ids(apply, feature, rows)
         elif isinstance(feature, NumericFeature) and feature.buckets is None:
             numbers = apply(*rows.plain(feature)).numpy()
@@ -143,12 +144,16 @@ def _combined(columns: Sequence[pa.DictionaryArray]) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _list_ids(apply: Any, feature: MultivaluedFeature, rows: _Rows) -> npt.NDArray[np.int64]:
+def _list_ids(apply: Any, feature: MultivaluedFeature | BucketedListFeature, rows: _Rows) -> npt.NDArray[np.int64]:
     """Returns [N, L] ids, padded with 0."""
     (name,) = columns_of(feature)
     column = rows.column(name)
-    encoded = distinct(flat_values(column, max_length=feature.max_length))
-    ids = apply(rows.tensor(encoded.dictionary, name)).numpy()[_indices(encoded)]
+    values = flat_values(column, max_length=feature.max_length)
+    if isinstance(feature, BucketedListFeature):  # finding the distinct numbers costs more than cutting all of them
+        ids = apply(rows.tensor(values, name)).numpy()
+    else:
+        encoded = distinct(values)
+        ids = apply(rows.tensor(encoded.dictionary, name)).numpy()[_indices(encoded)]
     lengths = list_lengths(column, max_length=feature.max_length)
     return pad_lists(ids, lengths, length=feature.max_length, padding=MISSING_ID)
 

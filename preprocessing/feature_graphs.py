@@ -13,6 +13,7 @@ import tensorflow as tf
 from preprocessing import vocabulary
 from preprocessing.schema import MISSING_INT64, MISSING_STRING
 from preprocessing.spec import (
+    BucketedListFeature,
     CategoricalFeature,
     CrossedFeature,
     DayOfWeekFeature,
@@ -48,9 +49,9 @@ def feature_graph(
         offsets = zone_offsets(time_zone)
         period = _hour if isinstance(feature, HourOfDayFeature) else _weekday
         return lambda times: _or_missing(times, vocabulary.PERIOD_OFFSET + period(_local_ms(times, offsets)))
-    if isinstance(feature, NumericFeature):
-        if feature.buckets is None:
-            return lambda values: _number(values, plan, feature)
+    if isinstance(feature, NumericFeature) and feature.buckets is None:
+        return lambda values: _number(values, plan, feature)
+    if isinstance(feature, NumericFeature | BucketedListFeature):
         return lambda values: _bucket(values, plan.boundaries)
     return _token_graph(feature, tables)
 

@@ -21,7 +21,7 @@ from preprocessing.feature_graphs import FeatureGraph, feature_graph
 from preprocessing.manifest import write_json
 from preprocessing.raw_values import raw_tensors
 from preprocessing.schema import DENSE_KEY, IDS_KEY, LIST_PREFIX, RawColumn
-from preprocessing.spec import FeatureSpec, MultivaluedFeature, NumericFeature, columns_of
+from preprocessing.spec import BucketedListFeature, FeatureSpec, MultivaluedFeature, NumericFeature, columns_of
 from preprocessing.transform_plan import FeaturePlan, TransformPlan, plan_transform
 from preprocessing.vocabulary import first_token_id
 from preprocessing.vocabulary_table import id_table, write_asset
@@ -95,7 +95,7 @@ def _all_features(
         for plan, graph in zip(plans, graphs, strict=True):
             feature = plan.feature
             columns = [raw[name] for name in columns_of(feature)]
-            if isinstance(feature, MultivaluedFeature):
+            if isinstance(feature, MultivaluedFeature | BucketedListFeature):
                 outputs[LIST_PREFIX + feature.name] = graph(columns[0][:, : feature.max_length])
             elif isinstance(feature, NumericFeature) and feature.buckets is None:
                 dense.append(graph(columns[0]))

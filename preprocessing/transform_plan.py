@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from preprocessing.errors import DataError
 from preprocessing.raw_values import raw_dtype
 from preprocessing.schema import DatasetSchema, IdField, ListField, RawColumn, TableSchema
 from preprocessing.spec import (
+    BucketedListFeature,
     CategoricalFeature,
     CrossedFeature,
     DayOfWeekFeature,
@@ -143,7 +144,7 @@ def plan_transform(
         id_fields=tuple(
             IdField(name=feature.name, table=table)
             for feature in features
-            if (table := table_of(feature)) is not None and not isinstance(feature, MultivaluedFeature)
+            if (table := table_of(feature)) is not None and not _is_list(feature)
         ),
         list_fields=tuple(
             ListField(
@@ -153,13 +154,17 @@ def plan_transform(
                 pooling=feature.pooling,
             )
             for feature in features
-            if isinstance(feature, MultivaluedFeature)
+            if _is_list(feature)
         ),
         dense=tuple(name for feature in features for name in _dense_names(feature)),
         tables=_tables(plans, vocabularies),
         labels=tuple(labels),
     )
     return TransformPlan(schema=schema, features=plans, vocabularies=vocabularies, time_zone=time_zone)
+
+
+def _is_list(feature: FeatureSpec) -> TypeGuard[MultivaluedFeature | BucketedListFeature]:
+    return isinstance(feature, MultivaluedFeature | BucketedListFeature)
 
 
 def _vocabularies(features: Sequence[FeatureSpec], state: State) -> dict[str, Vocabulary]:
@@ -180,6 +185,8 @@ def _vocabularies(features: Sequence[FeatureSpec], state: State) -> dict[str, Vo
 
 
 def _plan_feature(feature: FeatureSpec, state: FeatureState) -> FeaturePlan:
+    if isinstance(feature, BucketedListFeature):
+        return FeaturePlan(feature=feature, boundaries=feature.boundaries)
     if not isinstance(feature, NumericFeature):
         return FeaturePlan(feature=feature)
     if feature.buckets is not None:
@@ -212,7 +219,7 @@ def _raw_columns(features: Sequence[FeatureSpec], raw_types: Mapping[str, pa.Dat
     lengths: dict[str, int | None] = {}
     for feature in features:
         for name in columns_of(feature):
-            length = feature.max_length if isinstance(feature, MultivaluedFeature) else None
+            length = feature.max_length if _is_list(feature) else None
             known = lengths.get(name)
             lengths[name] = length if known is None or length is None else max(known, length)
     return tuple(

@@ -7,6 +7,7 @@ import pytest
 from preprocessing import analysis
 from preprocessing.errors import CorruptError, DataError
 from preprocessing.spec import (
+    BucketedListFeature,
     CategoricalFeature,
     CrossedFeature,
     FeatureSpec,
@@ -47,6 +48,16 @@ def test_list_values_beyond_the_length_are_not_counted() -> None:
     assert tags.tokens is not None
     assert dict(zip(tags.tokens.tokens.to_pylist(), tags.tokens.counts, strict=True)) == {b"a": 2, b"b": 1, b"c": 1}
     assert tags.num_missing == 2
+
+
+def test_number_lists_count_empty_lists_and_the_numbers_they_keep() -> None:
+    feature = BucketedListFeature(kind="bucketed_list", name="ages", boundaries=(1.0,), max_length=2)
+    rows = pa.table({"ages": pa.array([[1, 2, 3], None, [], [None, 2], [-(2**63)]], pa.list_(pa.int64()))})
+    ages = analysis.analyse(rows, [feature]).features["ages"]
+    assert (ages.num_rows, ages.num_missing) == (5, 2)
+    assert ages.histogram is not None
+    assert ages.histogram.edges().tolist() == [1.0, 2.0]
+    assert ages.histogram.counts.tolist() == [1, 2]
 
 
 def test_nan_and_infinity_are_missing_and_poison_nothing() -> None:

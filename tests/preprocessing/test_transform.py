@@ -23,6 +23,7 @@ from preprocessing.errors import ArtefactError, DataError
 from preprocessing.raw_values import raw_tensors
 from preprocessing.schema import IDS_KEY, MISSING_INT64, MISSING_STRING
 from preprocessing.spec import (
+    BucketedListFeature,
     CategoricalFeature,
     CrossedFeature,
     DayOfWeekFeature,
@@ -54,6 +55,9 @@ FEATURES: list[FeatureSpec] = [
     NumericFeature(kind="numeric", name="count", missing=0.0, indicator=False, standardise=False, log1p=True),
     NumericFeature(kind="numeric", name="price_bucket", column="price", buckets=(1.0, 4.0)),
     NumericFeature(kind="numeric", name="count_bucket", column="count", buckets=2),
+    BucketedListFeature(kind="bucketed_list", name="ages", column="age_s", boundaries=(10.0, 60.0), max_length=3),
+    BucketedListFeature(kind="bucketed_list", name="first_age", column="age_s", boundaries=(0.0,), max_length=1),
+    BucketedListFeature(kind="bucketed_list", name="scores", boundaries=(-0.5, 0.1), max_length=2),
 ]
 TRAIN: dict[str, Any] = {
     "city": pa.array([b"Rome", b"Rome", b"", b"Oslo", None, b"a\nb"], pa.binary()),
@@ -64,6 +68,8 @@ TRAIN: dict[str, Any] = {
     "time_ms": pa.array([0] * 6, pa.int64()),
     "price": pa.array([1.0, 3.0, None, NAN, 5.0, 7.0]),
     "count": pa.array([1, 2, 3, 4, None, MISSING_INT64], pa.int64()),
+    "age_s": pa.array([[9, 10, 60, 61], [-1], None, [], [None, 59], [2**63 - 1, MISSING_INT64]], pa.list_(pa.int64())),
+    "scores": pa.array([[0.1], [-0.5, -0.6], [NAN, 0.0, 1.0], None, [None, math.inf], []], pa.list_(pa.float64())),
 }
 
 
@@ -164,6 +170,17 @@ def test_quantile_buckets_halve_the_training_rows(found: dict[str, npt.NDArray[A
     assert found["count_bucket"].tolist() == [1, 1, 2, 2, 0, 0]  # 1, 2 | 3, 4
 
 
+def test_numbers_of_a_list_are_cut_into_buckets(found: dict[str, npt.NDArray[Any]], plan: TransformPlan) -> None:
+    # 1 below the first boundary, 2 from it on, 3 from the second on; 0 is missing or padding.
+    assert found["ages"].tolist() == [[1, 2, 3], [1, 0, 0], [0, 0, 0], [0, 0, 0], [0, 2, 0], [3, 0, 0]]
+    assert found["first_age"].tolist() == [[2], [1], [0], [0], [0], [2]]
+    assert found["scores"].tolist() == [[3, 0], [2, 1], [0, 2], [0, 0], [0, 0], [0, 0]]
+    columns = {raw.name: (raw.dtype, raw.length) for raw in plan.schema.raw_columns}
+    assert columns["age_s"] == ("int64", 3)
+    assert columns["scores"] == ("float32", 2)
+    assert {field.name: field.table for field in plan.schema.list_fields}["first_age"] == "first_age"
+
+
 def test_hours_and_days_are_those_of_the_zone(transform: Any, plan: TransformPlan) -> None:
     zone = zoneinfo.ZoneInfo(ZONE)
     spring = int(dt.datetime(2026, 3, 29, 1, tzinfo=dt.UTC).timestamp()) * 1000
@@ -233,6 +250,9 @@ def test_table_sizes_hold_every_id(found: dict[str, npt.NDArray[Any]], plan: Tra
         "weekday": 8,
         "price_bucket": 4,
         "count_bucket": 3,
+        "ages": 4,
+        "first_age": 3,
+        "scores": 4,
     }
     tables = {field.name: field.table for field in plan.schema.id_fields}
     tables |= {field.name: field.table for field in plan.schema.list_fields}
@@ -245,17 +265,20 @@ INTS = st.lists(
     st.one_of(st.none(), st.sampled_from([5, 7, 0, -1, 2**63 - 1, -(2**63)]), st.integers(0, 9)), min_size=4, max_size=4
 )
 FLOATS = st.lists(st.one_of(st.none(), st.floats(), st.floats(width=32)), min_size=4, max_size=4)
+NUMBER_LISTS = st.lists(
+    st.one_of(st.none(), st.lists(st.one_of(st.none(), st.floats()), max_size=4)), min_size=4, max_size=4
+)
 LISTS = st.lists(
     st.one_of(st.none(), st.lists(st.one_of(st.none(), st.binary(max_size=2)), max_size=6)), min_size=4, max_size=4
 )
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.tuples(COLUMN, INTS, FLOATS, LISTS))
+@given(st.tuples(COLUMN, INTS, FLOATS, LISTS, NUMBER_LISTS))
 def test_records_and_requests_get_the_same_inputs(
     transform: Any, plan: TransformPlan, columns: tuple[list[Any], ...]
 ) -> None:
-    cities, numbers, prices, tags = columns
+    cities, numbers, prices, tags, scores = columns
     rows = table(
         {
             "city": pa.array(cities, pa.binary()),
@@ -266,6 +289,10 @@ def test_records_and_requests_get_the_same_inputs(
             "time_ms": pa.array(numbers, pa.int64()),
             "price": pa.array(prices, pa.float64()),
             "count": pa.array(numbers, pa.int64()),
+            "age_s": pa.array(
+                [[number, 9, number, 60, 1][:i] for i, number in enumerate(numbers)], pa.list_(pa.int64())
+            ),
+            "scores": pa.array(scores, pa.list_(pa.float64())),
         }
     )
     records = encode_columns(transform, plan.schema, FEATURES, rows)

@@ -5,6 +5,7 @@ import pytest
 from preprocessing import analysis
 from preprocessing.errors import DataError
 from preprocessing.spec import (
+    BucketedListFeature,
     CategoricalFeature,
     FeatureSpec,
     MultivaluedFeature,
@@ -54,19 +55,24 @@ def test_inputs_keep_the_order_of_the_config() -> None:
         NumericFeature(kind="numeric", name="price"),
         CategoricalFeature(kind="categorical", name="city"),
         MultivaluedFeature(kind="multivalued", name="tags", pooling="sum"),
+        BucketedListFeature(kind="bucketed_list", name="sizes", boundaries=(1.5, 2.5), max_length=4, pooling="sqrtn"),
         NumericFeature(kind="numeric", name="count", buckets=2),
         CategoricalFeature(kind="categorical", name="town", column="city", table="city"),
         NumericFeature(kind="numeric", name="same", indicator=False),
     ).schema
     assert [field.name for field in made.id_fields] == ["city", "count", "town"]
     assert [field.table for field in made.id_fields] == ["city", "count", "city"]
-    assert [(field.name, field.length, field.pooling) for field in made.list_fields] == [("tags", 8, "sum")]
+    assert [(field.name, field.length, field.pooling) for field in made.list_fields] == [
+        ("tags", 8, "sum"),
+        ("sizes", 4, "sqrtn"),
+    ]
     assert made.dense == ("price", "price:missing", "same")
-    assert [table.name for table in made.tables] == ["city", "tags", "count"]
+    assert [table.name for table in made.tables] == ["city", "tags", "sizes", "count"]
     assert [(raw.name, raw.dtype, raw.length) for raw in made.raw_columns] == [
         ("price", "float32", None),
         ("city", "string", None),
         ("tags", "string", 8),
+        ("sizes", "float32", 4),
         ("count", "int64", None),
         ("same", "float32", None),
     ]
