@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import tensorflow as tf
 
-__all__ = ["loss_share"]
+__all__ = ["loss_share", "sampling_offset"]
+
+
+def sampling_offset(negative_keep: float) -> float:
+    """Returns what log-odds gain where only this share of the negatives is kept: -ln(keep), 0 for all.
+
+    P(row | negative) shrinks by `keep`, so sampled odds are p / ((1 - p) keep): equation 4 of He et al., 2014,
+    "Practical Lessons from Predicting Clicks on Ads at Facebook", solved for the sampled q. Added to the logits in the
+    training loss only, it leaves the logits themselves those of the full data.
+    """
+    return -math.log(negative_keep)
 
 
 def loss_share(logits: tf.Tensor, labels: tf.Tensor, *, weight: tf.Tensor, global_weight: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from models.config import ModelSpec, OptimizersSpec
 from models.dense_optimizer import DenseOptimizer
 from models.lookup import Lookup
-from models.loss import loss_share
+from models.loss import loss_share, sampling_offset
 from models.mode import Inputs, Mode, Training
 from models.placement import EMBEDDING, FIRST_ORDER
 from models.replicas import Replicas
@@ -49,6 +49,7 @@ class RankingModel:
         self._network = network
         self._weights = weights
         self._lookup = Lookup(schema, tables.plan)
+        self._sampling_offset = sampling_offset(schema.negative_keep)
         self._dense_optimizer = DenseOptimizer(optimizers.dense, weights.trainable, replicas=replicas)
         self._compute_dtype = tf.bfloat16 if spec.precision == "mixed_bfloat16" else weights.dtype
         self._compute = tf.function(self._gradients, jit_compile=True) if spec.jit_compile else self._gradients
@@ -101,7 +102,10 @@ class RankingModel:
         return {"loss": loss, "weight": own_weight}
 
     def logits(self, batch: Batch) -> tf.Tensor:
-        """Returns float32 [B, K] for inference: no dropout, moving averages, full precision, any B."""
+        """Returns float32 [B, K] for inference: no dropout, moving averages, full precision, any B.
+
+        They are the log-odds of the full data, whatever share of the negatives was trained on.
+        """
         positions = self._lookup.positions(self._lookup.ids(batch), dtype=self._weights.dtype)
         inputs = self._inputs(self.tables.gather(positions.rows), positions.weights, self._dense(batch))
         return tf.cast(self._network(inputs, Mode(self._weights.dtype)), tf.float32)
@@ -134,7 +138,7 @@ class RankingModel:
         with tf.GradientTape() as tape:
             tape.watch(rows)
             logits = self._network(self._inputs(rows, position_weights, dense), mode)
-            loss = loss_share(logits, labels, weight=weight, global_weight=global_weight)
+            loss = loss_share(logits + self._sampling_offset, labels, weight=weight, global_weight=global_weight)
         of_rows, of_weights = tape.gradient(
             loss, (rows, self._weights.trainable), unconnected_gradients=tf.UnconnectedGradients.ZERO
         )

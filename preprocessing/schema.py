@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "DENSE_KEY",
@@ -104,7 +104,10 @@ class ListField(BaseModel):
 
 
 class DatasetSchema(BaseModel):
-    """The contract between records, model and serving signature."""
+    """The contract between records, model and serving signature.
+
+    `negative_keep` is the share of negative rows kept in the training split; the model's loss corrects for it.
+    """
 
     model_config = _FROZEN
 
@@ -115,6 +118,7 @@ class DatasetSchema(BaseModel):
     dense: tuple[str, ...] = ()
     tables: tuple[TableSchema, ...] = ()
     labels: tuple[str, ...]
+    negative_keep: float = Field(1.0, gt=0, le=1)
 
     def fingerprint(self) -> str:
         """Returns a digest that is equal for equal schemas and nothing else."""
