@@ -22,13 +22,15 @@ import pyarrow.compute as pc
 
 from preprocessing.errors import ArtefactError, DataError
 from preprocessing.histogram import Histogram, merge_histograms
-from preprocessing.raw_values import column_of, is_list
-from preprocessing.schema import LABEL_PREFIX, MISSING_INT64, MISSING_STRING
+from preprocessing.raw_values import column_of, is_list, raw_dtype
+from preprocessing.schema import LABEL_PREFIX, MISSING_INT64
+from preprocessing.token_counts import count_tokens
 from preprocessing.token_sketch import (
     NUMBER_CAPACITY,
     TEXT_CAPACITY,
     TokenSketch,
     merge_sketches,
+    sketch_numbers,
     sketch_tokens,
 )
 
@@ -119,29 +121,25 @@ def _profile_column(column: pa.Array, name: str) -> ColumnProfile:
 
 
 def _profile_values(values: pa.Array, name: str) -> ColumnProfile:
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    kind = values.type
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return _profile_numbers(values)
+        return _profile_numbers(values.cast(kind))
     if pa.types.is_null(kind) or pa.types.is_boolean(kind):
         return _profile_text(values.cast(pa.string()))
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_string(kind):
-        return _profile_text(values)
-    if pa.types.is_large_string(kind):
+    if raw_dtype(kind) == "string":
         return _profile_text(values)
     raise DataError(f"column {name!r} is of type {kind}, which cannot be profiled; declare it as text or a number")
 
 
 def _profile_text(values: pa.Array) -> ColumnProfile:
-    known = values.filter(pc.fill_null(pc.not_equal(values, pa.scalar(MISSING_STRING, values.type)), False))
+    tokens = count_tokens(values)
     return ColumnProfile(
         kind="text",
         num_rows=len(values),
-        num_missing=len(values) - len(known),
+        num_missing=len(values) - tokens.total(),
         num_nan=0,
         num_infinite=0,
-        tokens=sketch_tokens(known, capacity=TEXT_CAPACITY),
+        tokens=sketch_tokens(tokens.tokens, tokens.counts, capacity=TEXT_CAPACITY),
     )
 
 
@@ -159,7 +157,7 @@ def _profile_numbers(values: pa.Array) -> ColumnProfile:
         num_missing=len(values) - len(known),
         num_nan=nan,
         num_infinite=len(numbers) - len(usable) - nan,
-        tokens=sketch_tokens(known.filter(pa.array(finite)), capacity=NUMBER_CAPACITY),
+        tokens=sketch_numbers(known if finite.all() else known.filter(pa.array(finite)), capacity=NUMBER_CAPACITY),
         values=Histogram.of(usable),
         smallest=float(usable.min()) if len(usable) else None,
         largest=float(usable.max()) if len(usable) else None,

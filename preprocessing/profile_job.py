@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from preprocessing.errors import ArtefactError
 from preprocessing.profile import profile
 from preprocessing.profile_state import to_bytes
+from preprocessing.raw_values import is_list, raw_dtype
 from preprocessing.runner import follow_progress, plain_errors, report_rows
 
 __all__ = ["profile_rows", "state_path"]
@@ -67,7 +68,15 @@ def _profile_file(element: tuple[str, str], *, labels: Sequence[str], progress: 
 
 
 def _read_rows(path: str) -> pa.Table:
+    """Returns the rows with text as dictionaries, as it is stored: half the work of reading it, and of counting it."""
     try:
-        return pq.read_table(path)
+        text = [name for field in pq.read_schema(path) for name in _text_columns(field)]
+        return pq.read_table(path, read_dictionary=text)
     except (OSError, pa.ArrowException) as error:
         raise ArtefactError(f"{path} cannot be read: {error}; remove its artefact and run again") from error
+
+
+def _text_columns(field: pa.Field) -> list[str]:
+    if raw_dtype(field.type) != "string":
+        return []
+    return [f"{field.name}.list.element" if is_list(field.type) else field.name]
