@@ -1,8 +1,7 @@
-"""CRC-32C (Castagnoli) of many byte strings at once, in numpy, as TFRecord files need it.
+"""CRC-32C (Castagnoli) of many byte strings of one length at once, in numpy, as TFRecord files need it.
 
-The register is linear in message and start value. So messages of different lengths are aligned at their ends, with
-zeros in front, which a register of 0 passes unchanged; what the start value adds depends on the length alone.
-`N` messages, `W` bytes, a multiple of 4.
+The register is linear in message and start value: a register of 0 passes zero bytes unchanged, so a message may have
+any number of them in front, and what the start value adds depends on the length alone. `N` messages, `W` words.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["crc32c_rows", "mask_crc"]
+__all__ = ["crc32c_columns", "mask_crc"]
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 
@@ -41,31 +40,30 @@ def _word_tables() -> tuple[Words, Words]:
 
 
 @functools.lru_cache(maxsize=64)
-def _start_terms(max_length: int) -> Words:
-    """Returns for each length the register that the start value leaves behind that many zero bytes."""
-    table, register, terms = _bytes_table(), _START, []
-    for _ in range(max_length + 1):
-        terms.append(register)
+def _start_term(size: int) -> int:
+    """Returns what the start value leaves in the register behind `size` zero bytes."""
+    table, register = _bytes_table(), _START
+    for _ in range(size):
         register = register >> 8 ^ table[register & 0xFF]
-    return np.array(terms, np.uint32)
+    return register
 
 
-def crc32c_rows(rows: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> Words:
-    """Returns the CRC-32C [N] of the last `lengths[i]` bytes of row i; the bytes before them must be 0.
+def crc32c_columns(words: Words, size: int) -> Words:
+    """Returns the CRC-32C [N] of the last `size` bytes of each column; the bytes before them must be 0.
 
     Args:
-        rows: uint8 [N, W], C-contiguous.
-        lengths: [N], each at most W.
+        words: uint32 [W, N], the bytes of message i in order, four to a word, least significant first.
+        size: at most 4 W.
     """
     low, high = _word_tables()
-    register, passed, other = np.zeros((3, len(rows)), np.uint32)
+    register, passed, other = np.zeros((3, words.shape[1]), np.uint32)
     halves = passed.view(np.uint16)
-    for word in np.ascontiguousarray(rows.view("<u4").T):
+    for word in words:
         np.bitwise_xor(register, word, out=passed)
         np.take(low, halves[0::2], out=register, mode="clip")  # never clips: spares the check of bounds
         np.take(high, halves[1::2], out=other, mode="clip")
         np.bitwise_xor(register, other, out=register)
-    return register ^ _start_terms(rows.shape[1])[lengths] ^ np.uint32(_START)
+    return register ^ np.uint32(_start_term(size) ^ _START)
 
 
 def mask_crc(crc: Words) -> Words:

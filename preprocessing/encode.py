@@ -66,7 +66,9 @@ def encode_columns(transform: Any, schema: DatasetSchema, features: Sequence[Fea
         else:
             ids[:, next_id] = _ids(apply, feature, rows)
             next_id += 1
-    return Encoded(ids=ids, dense=dense, lists=lists, labels=_labels(table, schema), weight=_weight(table))
+    return Encoded(
+        schema=schema, ids=ids, dense=dense, lists=lists, labels=_labels(table, schema), weight=_weight(table)
+    )
 
 
 class _Rows:
