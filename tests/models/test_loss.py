@@ -12,6 +12,7 @@ from preprocessing.schema import DatasetSchema, IdField, TableSchema
 from tests.models.samples import make_optimizers, make_spec
 
 KEEP = 0.1
+JIT = pytest.param({"jit_compile": True}, marks=pytest.mark.slow)
 RATES = np.array([0.002, 0.02, 0.1, 0.3, 0.5, 0.9])  # click rates of items 1 to 6
 
 
@@ -78,7 +79,7 @@ def test_without_the_correction_it_scores_the_rates_of_the_sample() -> None:
     np.testing.assert_allclose(logits, log_odds(RATES) - math.log(KEEP), atol=0.02)
 
 
-@pytest.mark.parametrize("settings", [{"jit_compile": True}, {"precision": "mixed_bfloat16"}, {"precision": "float32"}])
+@pytest.mark.parametrize("settings", [JIT, {"precision": "mixed_bfloat16"}, {"precision": "float32"}])
 def test_compiled_and_reduced_steps_are_corrected_alike(settings: dict[str, object]) -> None:
     spec = make_spec("deepfm", **settings)
     _, plain = train(make_model(negative_keep=KEEP), steps=1)
