@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from pipeline.artefacts import Artefact, Plan
 from pipeline.gate import Verdict
-from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent
+from pipeline.train_events import Evaluated, Finished, Lost, Resumed, Started, Stepped, TrainEvent, Warned
 from preprocessing.manifest import exists
 from preprocessing.spec import SPLITS
 
@@ -99,6 +100,8 @@ class Display:
                 figures = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
                 best = "  [green]best so far[/]" if is_best else ""
                 self.console.print(f"  valid at step {step}: {figures}{best}", soft_wrap=True)
+            case Warned(text=text) | Lost(text=text):
+                self.console.print(f"  [yellow]{escape(text)}[/]", soft_wrap=True)
             case Finished(result=result):
                 why = ", stopped early" if result.stopped_early else ""
                 self.console.print(

@@ -19,6 +19,7 @@ from models.config import ModelSpec
 from models.ranking_model import RankingModel
 from pipeline.train_spec import TrainSpec
 from pipeline.train_state import TrainState, state_of
+from pipeline.workers import ALONE, Workers
 from preprocessing.dataset import Dataset
 from preprocessing.errors import ArtefactError, CorruptError
 from preprocessing.manifest import digest, exists
@@ -51,16 +52,22 @@ class RunFolder:
     folder: Path
     run: str
     keep: int
+    workers: Workers = ALONE
 
     def save(self, model: RankingModel, state: TrainState) -> None:
-        """Writes a checkpoint to resume from, as the best too if it is, and removes old ones."""
-        progress = {"step": state.step, "run": self.run, "state": state.as_json()}
-        if state.best_step == state.step:
-            save_checkpoint(self._best / str(state.step), model, progress=progress)
-        save_checkpoint(self._resume / str(state.step), model, progress=progress)
-        prune_checkpoints(self._resume, keep=self.keep)
-        if state.best_step is not None:
-            prune_checkpoints(self._best, keep=1)
+        """Writes a checkpoint to resume from, as the best too if it is, and removes old ones.
+
+        Every worker calls it; it returns once the checkpoint is there for all.
+        """
+        if self.workers.is_chief:
+            progress = {"step": state.step, "run": self.run, "state": state.as_json()}
+            if state.best_step == state.step:
+                save_checkpoint(self._best / str(state.step), model, progress=progress)
+            save_checkpoint(self._resume / str(state.step), model, progress=progress)
+            prune_checkpoints(self._resume, keep=self.keep)
+            if state.best_step is not None:
+                prune_checkpoints(self._best, keep=1)
+        self.workers.meet()
 
     def load(self, model: RankingModel) -> Loaded | None:
         """Restores the newest readable checkpoint into the model and removes what is newer; None if there is none.
@@ -68,7 +75,15 @@ class RunFolder:
         Raises:
             ArtefactError: if the folder is of a run with other data or settings.
             CorruptError: if there are checkpoints and none can be read.
+            TrainingError: if another worker found another checkpoint.
         """
+        loaded = self._newest_readable(model)
+        self.workers.agree(-1 if loaded is None else loaded.state.step, "the checkpoint to go on from")
+        if loaded is not None and self.workers.is_chief:
+            self._remove_after(loaded.state.step)
+        return loaded
+
+    def _newest_readable(self, model: RankingModel) -> Loaded | None:
         skipped: list[Path] = []
         for checkpoint in sorted(_steps(self._resume), key=lambda path: int(path.name), reverse=True):
             try:
@@ -76,9 +91,7 @@ class RunFolder:
             except CorruptError:
                 skipped.append(checkpoint)
                 continue
-            state = self._state(checkpoint, progress)
-            self._remove_after(state.step)
-            return Loaded(state, checkpoint, tuple(skipped))
+            return Loaded(self._state(checkpoint, progress), checkpoint, tuple(skipped))
         if skipped:
             raise CorruptError(
                 f"none of the checkpoints in {self._resume} can be read; remove {self.folder} to train from the start"

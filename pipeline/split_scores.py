@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from pipeline.metrics import auc, log_loss
-from pipeline.records import evaluation_batches, reading
+from pipeline.records import WHOLE, Share, evaluation_batches, reading
+from pipeline.train_step import Score
 from preprocessing.dataset import Dataset
 from preprocessing.errors import CorruptError
-from preprocessing.schema import LABELS_KEY, WEIGHT_KEY
 
 __all__ = ["SplitScores", "score_records", "split_metrics", "write_scores"]
 
@@ -33,29 +31,28 @@ class SplitScores:
 
 
 def score_records(
-    score: Callable[[Mapping[str, tf.Tensor]], tf.Tensor], dataset: Dataset, split: str, *, batch_size: int
+    score: Score, dataset: Dataset, split: str, *, batch_size: int, multiple_of: int = 1, share: Share = WHOLE
 ) -> SplitScores:
-    """Returns what `score`, from a batch to probabilities [B, K], says of every row.
+    """Returns what `score` of `train_step.build_score` says of every row; `share` is what this process parses.
 
     Raises:
         CorruptError: if the number of records is not the manifest's.
     """
     num_rows, num_labels, done = dataset.num_rows(split), len(dataset.schema.labels), 0
-    scores, labels = np.empty((2, num_rows, num_labels), np.float32)
-    weights = np.empty(num_rows, np.float32)
+    found = np.empty((num_rows, 2 * num_labels + 1), np.float32)
     with reading(dataset, split):
-        for count, batch in evaluation_batches(dataset, split, batch_size=batch_size):
-            rows, kept = slice(done, done + int(count)), slice(0, int(count))
+        batches = evaluation_batches(dataset, split, batch_size=batch_size, multiple_of=multiple_of, share=share)
+        for count, batch in batches:
+            rows = slice(done, done + int(count))
             done = rows.stop
             if done <= num_rows:
-                scores[rows] = score(batch).numpy()[kept]
-                labels[rows] = batch[LABELS_KEY].numpy()[kept]
-                weights[rows] = batch[WEIGHT_KEY].numpy()[kept, 0]
+                found[rows] = score(batch).numpy()[: int(count)]
     if done != num_rows:
         raise CorruptError(
             f"{dataset.folder}: split {split!r} has {done} records, its manifest says {num_rows}; run preprocess again"
         )
-    return SplitScores(scores, labels, weights)
+    scores, labels, weights = np.split(found, [num_labels, 2 * num_labels], axis=1)
+    return SplitScores(np.ascontiguousarray(scores), labels, weights[:, 0])
 
 
 def split_metrics(split: SplitScores, labels: tuple[str, ...]) -> dict[str, float]:

@@ -2,26 +2,109 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import tensorflow as tf
 
+from pipeline.cluster import Cluster
 from pipeline.train_spec import StrategySpec
 from preprocessing.errors import ConfigError
 
 __all__ = ["build_strategy"]
 
+_COMMUNICATION = tf.distribute.experimental.CommunicationImplementation
 
-def build_strategy(spec: StrategySpec) -> tf.distribute.Strategy:
+
+def build_strategy(spec: StrategySpec, *, cluster: Cluster | None = None) -> tf.distribute.Strategy:
     """Returns the strategy; call it before TensorFlow has used a device if the CPU is to be split.
+
+    Strategies of several processes return once all of them are there.
+
+    Args:
+        spec: kind and settings.
+        cluster: of the kinds that have one, see `cluster.find_cluster`.
 
     Raises:
         ConfigError: if a device does not exist, or the CPU can no longer be split.
     """
     if spec.virtual_cpus is not None:
         _split_cpu(spec.virtual_cpus)
+    if cluster is not None:
+        return _parameter_server(cluster) if spec.kind == "parameter_server" else _multi_worker(spec, cluster)
+    if spec.kind == "tpu":
+        return _tpu(spec)
     devices = _devices(spec)
     if spec.kind == "one_device":
         return tf.distribute.OneDeviceStrategy(devices[0])
+    if spec.kind == "central_storage":
+        (parameter_device,) = _known([spec.parameter_device], "strategy.parameter_device")
+        return tf.distribute.experimental.CentralStorageStrategy(devices, parameter_device)
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=_cross_device_ops(spec, devices))
+
+
+def _multi_worker(spec: StrategySpec, cluster: Cluster) -> tf.distribute.Strategy:
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({job: list(addresses) for job, addresses in cluster.jobs.items() if addresses}),
+        task_type=cluster.job,
+        task_id=cluster.index,
+        num_accelerators={"GPU": gpus},
+        rpc_layer="grpc",
+    )
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation={
+            "auto": _COMMUNICATION.AUTO,
+            "ring": _COMMUNICATION.RING,
+            "nccl": _COMMUNICATION.NCCL,
+        }[spec.communication]
+    )
+    with _several_cpus(0 if gpus else spec.virtual_cpus or 0):
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+
+
+@contextlib.contextmanager
+def _several_cpus(count: int) -> Iterator[None]:
+    """Within, a worker without GPUs has `count` replicas; TensorFlow itself gives it one, however its CPU is split."""
+    if count < 2:
+        yield
+        return
+    from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended as Extended
+
+    plain = Extended._initialize_local_devices
+
+    def several(self: object, cluster_resolver: object, worker_device: str) -> tuple[tuple[str, ...], str]:
+        return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
+
+    Extended._initialize_local_devices = several
+    try:
+        yield
+    finally:
+        Extended._initialize_local_devices = plain
+
+
+def _parameter_server(cluster: Cluster) -> tf.distribute.Strategy:
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({job: list(addresses) for job, addresses in cluster.jobs.items()}),
+        task_type=cluster.job,
+        task_id=cluster.index,
+        rpc_layer="grpc",
+    )
+    return tf.distribute.ParameterServerStrategy(resolver)
+
+
+def _tpu(spec: StrategySpec) -> tf.distribute.Strategy:
+    """Returns the strategy of a TPU; it has been run on none."""
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=spec.tpu or "local")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except Exception as error:
+        raise ConfigError(
+            f"strategy.kind tpu: no TPU answers as {spec.tpu or 'the one of this machine'!r} "
+            f"({' '.join(str(error).split())[:200]}); name it in strategy.tpu, or choose another kind"
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
 
 
 def _split_cpu(count: int) -> None:
@@ -40,20 +123,26 @@ def _split_cpu(count: int) -> None:
 
 def _devices(spec: StrategySpec) -> list[str]:
     """Returns the devices by their short names, such as 'CPU:1'."""
-    gpus = [_short(device.name) for device in tf.config.list_logical_devices("GPU")]
-    cpus = [_short(device.name) for device in tf.config.list_logical_devices("CPU")]
-    if spec.virtual_cpus is not None:
-        cpus = cpus[: spec.virtual_cpus]
-    if not spec.devices:
-        default = cpus if spec.virtual_cpus is not None else gpus or cpus
-        return default[:1] if spec.kind == "one_device" else default
-    missing = [name for name in spec.devices if _short(name) not in {*gpus, *cpus}]
+    if spec.devices:
+        return _known(list(spec.devices), "strategy.devices")
+    gpus, cpus = _present("GPU"), _present("CPU")
+    default = cpus[: spec.virtual_cpus] if spec.virtual_cpus is not None else gpus or cpus
+    return default[:1] if spec.kind == "one_device" else default
+
+
+def _present(kind: str) -> list[str]:
+    return [_short(device.name) for device in tf.config.list_logical_devices(kind)]
+
+
+def _known(names: list[str], key: str) -> list[str]:
+    present = [*_present("GPU"), *_present("CPU")]
+    missing = [name for name in names if _short(name) not in present]
     if missing:
         raise ConfigError(
-            f"strategy.devices: {', '.join(missing)} not found on this machine, which has {', '.join([*gpus, *cpus])}"
+            f"{key}: {', '.join(missing)} not found on this machine, which has {', '.join(present)}"
             "; strategy.virtual_cpus splits the CPU"
         )
-    return [_short(name) for name in spec.devices]
+    return [_short(name) for name in names]
 
 
 def _short(name: str) -> str:

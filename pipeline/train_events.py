@@ -6,7 +6,17 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Evaluated", "Finished", "Resumed", "Started", "Stepped", "TrainEvent", "TrainResult"]
+__all__ = [
+    "Evaluated",
+    "Finished",
+    "Lost",
+    "Resumed",
+    "Started",
+    "Stepped",
+    "TrainEvent",
+    "TrainResult",
+    "Warned",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,4 +92,18 @@ class Finished:
     result: TrainResult
 
 
-TrainEvent = Started | Resumed | Stepped | Evaluated | Finished
+@dataclasses.dataclass(frozen=True)
+class Warned:
+    """Something that a person should know of the processes that train together."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """Another process of the cluster died or failed; this one ends right after."""
+
+    text: str
+
+
+TrainEvent = Started | Resumed | Stepped | Evaluated | Finished | Warned | Lost

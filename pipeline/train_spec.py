@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from models.config import OptimizersSpec
 
 __all__ = [
+    "ClusterSpec",
     "ConstantRate",
     "CosineRate",
     "EarlyStoppingSpec",
     "RateSchedule",
     "StepRate",
+    "StrategyKind",
     "StrategySpec",
     "TensorBoardSpec",
     "TrainSpec",
+    "WatchdogSpec",
 ]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
@@ -99,13 +103,62 @@ class TrainSpec(BaseModel):
     tensorboard: TensorBoardSpec = TensorBoardSpec()
 
 
+class ClusterSpec(BaseModel):
+    """The processes that train together, where TF_CONFIG does not tell."""
+
+    model_config = _STRICT
+
+    workers: tuple[str, ...] = Field(min_length=1, description="HOST:PORT of each worker, in order.")
+    servers: tuple[str, ...] = Field((), description="HOST:PORT of each parameter server.")
+    coordinator: str | None = Field(None, description="HOST:PORT of the process that leads parameter servers.")
+    task: str = Field(
+        "",
+        pattern=r"^((worker|ps|chief):\d+)?$",
+        description="What this process is, such as worker:1; to be overridden in each.",
+    )
+
+    @field_validator("workers", "servers")
+    @classmethod
+    def _addresses(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [address for address in value if not _ADDRESS.match(address)]
+        if wrong:
+            raise ValueError(f"an address is HOST:PORT, not {wrong[0]!r}")
+        if len(set(value)) < len(value):
+            raise ValueError("an address is given twice")
+        return value
+
+
+class WatchdogSpec(BaseModel):
+    """How processes that train together look after each other, by files beside the run's folder."""
+
+    model_config = _STRICT
+
+    interval_s: float = Field(1.0, gt=0, description="Seconds between signs of life.")
+    dead_after_s: float = Field(30.0, gt=0, description="A process without a sign for so long has died; the job stops.")
+    stalled_after_s: float = Field(
+        120.0, gt=0, description="Without a step for so long, each process tells where all of them wait."
+    )
+
+    @model_validator(mode="after")
+    def _in_order(self) -> WatchdogSpec:
+        if self.dead_after_s < 3 * self.interval_s:
+            raise ValueError("dead_after_s must be at least three times interval_s")
+        return self
+
+
+StrategyKind = Literal["one_device", "mirrored", "multi_worker_mirrored", "parameter_server", "central_storage", "tpu"]
+
+
 class StrategySpec(BaseModel):
     """The devices that train, and how."""
 
     model_config = _STRICT
 
-    kind: Literal["one_device", "mirrored"] = Field(
-        "one_device", description="mirrored: one replica on each device of this machine, in step."
+    kind: StrategyKind = Field(
+        "one_device",
+        description="mirrored: one replica on each device of this machine, in step; multi_worker_mirrored: on each "
+        "device of several machines; parameter_server: workers on their own, weights on servers; central_storage: "
+        "weights on one device, replicas on the others; tpu.",
     )
     devices: tuple[str, ...] = Field(
         (), description="Such as ['GPU:0', 'GPU:1']; by default the first or all GPUs, without any the CPU."
@@ -116,11 +169,34 @@ class StrategySpec(BaseModel):
     cross_device_ops: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = Field(
         "auto", description="How mirrored replicas add up; auto: TensorFlow's choice on GPUs, else one device."
     )
+    communication: Literal["auto", "ring", "nccl"] = Field(
+        "auto", description="How the workers of multi_worker_mirrored add up."
+    )
+    parameter_device: str = Field("CPU:0", description="Where central_storage keeps the weights.")
+    min_shard_bytes: int = Field(
+        1 << 18, ge=1, description="parameter_server: a table is cut into no smaller pieces than this."
+    )
+    tpu: str = Field("", description="Name or address of the TPU; empty: the one of this machine.")
+    cluster: ClusterSpec | None = Field(None, description="By default what the environment's TF_CONFIG says.")
+    watchdog: WatchdogSpec = WatchdogSpec()
 
     @model_validator(mode="after")
     def _fits_kind(self) -> StrategySpec:
         if self.kind == "one_device" and len(self.devices) > 1:
             raise ValueError(f"one_device takes one device, {len(self.devices)} are given; use kind: mirrored")
-        if self.kind == "one_device" and self.cross_device_ops != "auto":
-            raise ValueError("cross_device_ops belongs to kind: mirrored")
+        for option, kinds in _OPTIONS_OF.items():
+            if self.kind not in kinds and getattr(self, option) != type(self).model_fields[option].default:
+                raise ValueError(f"{option} belongs to kind: {' or '.join(kinds)}")
         return self
+
+
+_ADDRESS = re.compile(r"^[^\s:/]+:\d{1,5}$|^\[[0-9a-fA-F:]+\]:\d{1,5}$")
+# Options that mean nothing to the other kinds.
+_OPTIONS_OF: dict[str, tuple[str, ...]] = {
+    "cross_device_ops": ("mirrored",),
+    "communication": ("multi_worker_mirrored",),
+    "parameter_device": ("central_storage",),
+    "min_shard_bytes": ("parameter_server",),
+    "tpu": ("tpu",),
+    "cluster": ("multi_worker_mirrored", "parameter_server"),
+}

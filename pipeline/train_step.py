@@ -1,6 +1,6 @@
-"""Several training steps as one TensorFlow function, under any synchronous strategy of one machine.
+"""Several training steps as one TensorFlow function, under any synchronous strategy; and scores of a batch.
 
-Shapes: P rows of a padded global batch, R replicas, N steps of an execution.
+Shapes: P rows of a padded batch of this process, R its replicas, N steps of an execution, K labels.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from models.ranking_model import RankingModel
+from preprocessing.schema import LABELS_KEY, WEIGHT_KEY
 
-__all__ = ["Execute", "build_execute", "build_score"]
+__all__ = ["Execute", "Score", "build_execute", "build_score"]
 
 # (iterator over global batches, steps done before, learning rate scales float32 [N]) -> losses float64 [N]
 Execute = Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
+Score = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 
 
 def build_execute(
@@ -25,10 +27,10 @@ def build_execute(
 
     Args:
         model: built under `strategy`.
-        strategy: its replicas each take their slice of a batch.
+        strategy: its replicas in this process each take their slice of a batch.
         batch_spec: of the iterators' batches; P must be a multiple of R.
     """
-    num_replicas = strategy.num_replicas_in_sync
+    num_replicas = _replicas_here(strategy)
 
     def replica_step(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         share = _slice_of_replica(batch, num_replicas)
@@ -55,17 +57,36 @@ def build_execute(
     return traced
 
 
-def build_score(model: RankingModel) -> Callable[[Any], tf.Tensor]:
-    """Returns the function from a parsed batch to probabilities float32 [B, K]."""
-    score: Callable[[Any], tf.Tensor] = tf.function(lambda batch: tf.sigmoid(model.logits(batch)))
-    return score
+def build_score(model: RankingModel, strategy: tf.distribute.Strategy) -> Score:
+    """Returns the function from a parsed batch, of which each replica takes its slice, to what all replicas found.
+
+    That is float32 [P', 2 K + 1], P' the rows of all processes in order: probabilities, labels and weight. Every
+    process has to call it for every batch.
+    """
+    num_replicas = _replicas_here(strategy)
+
+    def replica_score(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        share = _slice_of_replica(batch, num_replicas)
+        found = [tf.sigmoid(model.logits(share)), share[LABELS_KEY], share[WEIGHT_KEY]]
+        return model.replicas.all_rows(tf.concat(found, axis=1))
+
+    @tf.function
+    def score(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        return strategy.experimental_local_results(strategy.run(replica_score, args=(batch,)))[0]
+
+    traced: Score = score
+    return traced
+
+
+def _replicas_here(strategy: tf.distribute.Strategy) -> int:
+    return len(strategy.extended.worker_devices)
 
 
 def _slice_of_replica(batch: dict[str, tf.Tensor], num_replicas: int) -> dict[str, tf.Tensor]:
-    """Returns rows r P / R to (r + 1) P / R of a batch in replica r."""
+    """Returns rows r P / R to (r + 1) P / R of a batch in replica r of this process."""
     if num_replicas == 1:
         return batch
-    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group % num_replicas
     return {
         name: tf.reshape(value, [num_replicas, value.shape[0] // num_replicas, *value.shape[1:]])[replica]
         for name, value in batch.items()

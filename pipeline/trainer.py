@@ -14,23 +14,25 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from models.build import build_model
 from models.config import ModelSpec
 from models.ranking_model import RankingModel
+from pipeline.cluster import Cluster
+from pipeline.engine import Engine, in_step
 from pipeline.label_check import check_labels, check_rows
 from pipeline.learning_rate import learning_rate_scales
-from pipeline.records import batch_spec, padded_batch_size, reading, training_batches
+from pipeline.records import reading
 from pipeline.run_folder import RunFolder, run_digest
-from pipeline.split_scores import SplitScores, score_records, split_metrics, write_scores
+from pipeline.split_scores import split_metrics, write_scores
 from pipeline.step_plan import StepPlan, plan_steps
 from pipeline.strategy import build_strategy
 from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent, TrainResult
 from pipeline.train_log import TrainLog
 from pipeline.train_spec import StrategySpec, TrainSpec
 from pipeline.train_state import TrainState
-from pipeline.train_step import Execute, build_execute, build_score
+from pipeline.watched import Mark, watched
+from pipeline.workers import ALONE, Workers, workers_of
 from preprocessing.dataset import Dataset
 from preprocessing.errors import TrainingError
 
@@ -48,42 +50,49 @@ def train(
     seed: int,
     folder: Path,
     observe: Callable[[TrainEvent], None],
+    cluster: Cluster | None = None,
 ) -> TrainResult:
     """Trains in `folder`, or goes on there, and returns where the best weights and their scores are.
 
-    Call it in a process of its own if `strategy` splits the CPU. The split 'valid' chooses the best weights; without
-    one they are the last.
+    Call it in a process of its own if `strategy` splits the CPU or has a cluster; then in each process of it, on one
+    shared `folder`. The split 'valid' chooses the best weights; without one they are the last.
 
     Raises:
         ConfigError: if a device does not exist.
         DataError: if the training split is empty, or the labels cannot be learned from (LabelError).
         ArtefactError: if the folder is of another run, or files are damaged (CorruptError).
-        TrainingError: if a loss is not finite.
+        TrainingError: if a loss is not finite, or another process of the cluster was lost.
     """
     check_rows(dataset)
-    distribution = build_strategy(strategy)
-    check_labels(dataset, train)
-    folder.mkdir(parents=True, exist_ok=True)
-    network = build_model(dataset.schema, model, optimizers=train.optimizers, seed=seed, strategy=distribution)
-    padded_rows = padded_batch_size(train.batch_size, multiple_of=distribution.num_replicas_in_sync)
-    run = _Run(
-        dataset=dataset,
-        spec=train,
-        seed=seed,
-        model=network,
-        strategy=distribution,
-        plan=plan_steps(dataset.num_rows("train"), train),
-        checkpoints=RunFolder(
-            folder, run=run_digest(dataset, model=model, train=train, seed=seed), keep=train.keep_checkpoints
-        ),
-        log=TrainLog(folder, train.tensorboard),
-        observe=observe,
-        execute=build_execute(network, distribution, batch_spec(dataset.schema, num_rows=padded_rows)),
-        score=build_score(network),
-    )
-    state = run.to_end(run.resumed())
-    result = run.result(state, folder)
-    observe(Finished(result))
+    with watched(folder, cluster, spec=strategy.watchdog, observe=observe) as mark:
+        distribution = build_strategy(strategy, cluster=cluster)
+        check_labels(dataset, train)
+        folder.mkdir(parents=True, exist_ok=True)
+        network = build_model(dataset.schema, model, optimizers=train.optimizers, seed=seed, strategy=distribution)
+        workers = ALONE
+        if cluster is not None:
+            workers = workers_of(distribution, index=cluster.worker, count=len(cluster.members))
+        engine = in_step(dataset, model=network, strategy=distribution, workers=workers, spec=train, seed=seed)
+        run = _Run(
+            dataset=dataset,
+            spec=train,
+            model=network,
+            engine=engine,
+            workers=workers,
+            plan=plan_steps(dataset.num_rows("train"), train),
+            checkpoints=RunFolder(
+                folder,
+                run=run_digest(dataset, model=model, train=train, seed=seed),
+                keep=train.keep_checkpoints,
+                workers=workers,
+            ),
+            log=TrainLog(folder, train.tensorboard) if workers.is_chief else None,
+            observe=observe if workers.is_chief else lambda _event: None,
+            mark=mark,
+        )
+        state = run.to_end(run.resumed())
+        result = run.result(state, folder)
+    run.observe(Finished(result))
     return result
 
 
@@ -93,18 +102,18 @@ class _Run:
 
     dataset: Dataset
     spec: TrainSpec
-    seed: int
     model: RankingModel
-    strategy: tf.distribute.Strategy
+    engine: Engine
+    workers: Workers
     plan: StepPlan
     checkpoints: RunFolder
-    log: TrainLog
+    log: TrainLog | None
     observe: Callable[[TrainEvent], None]
-    execute: Execute
-    score: Callable[[Any], tf.Tensor]
+    mark: Mark
 
     def resumed(self) -> TrainState:
         """Returns the state to start from, its weights restored."""
+        self.mark(0, "looking for a checkpoint")
         loaded = self.checkpoints.load(self.model)
         state = TrainState() if loaded is None else loaded.state
         if loaded is not None:
@@ -115,7 +124,7 @@ class _Run:
                 total_steps=self.plan.total_steps,
                 steps_per_epoch=self.plan.steps_per_epoch,
                 num_rows=self.dataset.num_rows("train"),
-                num_replicas=self.strategy.num_replicas_in_sync,
+                num_replicas=self.engine.num_replicas,
             )
         )
         return state
@@ -125,19 +134,22 @@ class _Run:
         with reading(self.dataset, "train"):
             while not self._is_done(state):
                 state = self._through_epoch(state)
-        self.log.close()
+        if self.log is not None:
+            self.log.close()
         return state
 
     def result(self, state: TrainState, folder: Path) -> TrainResult:
         """Scores the splits by the best weights and writes the scores."""
+        self.mark(state.step, "scoring by the best weights")
         checkpoint = self.checkpoints.load_best(self.model, state)
         metrics, scores = {}, {}
         for split in _SCORED_SPLITS:
             if self.dataset.num_rows(split):
-                scored = self._scored(split)
+                scored = self.engine.scores(split)
                 metrics[split] = split_metrics(scored, self.dataset.schema.labels)
                 scores[split] = folder / f"scores-{split}.npy"
-                write_scores(scores[split], scored.scores)
+                if self.workers.is_chief:
+                    write_scores(scores[split], scored.scores)
         return TrainResult(
             checkpoint=checkpoint,
             best_step=int(checkpoint.name),
@@ -155,23 +167,13 @@ class _Run:
     def _through_epoch(self, state: TrainState) -> TrainState:
         """Trains to the end of the epoch that `state` is in, or of the run."""
         epoch, start_step = divmod(state.step, self.plan.steps_per_epoch)
-        batches = iter(
-            training_batches(
-                self.dataset,
-                "train",
-                batch_size=self.spec.batch_size,
-                multiple_of=self.strategy.num_replicas_in_sync,
-                seed=self.seed,
-                epoch=epoch,
-                shuffle_rows=self.spec.shuffle_rows,
-                start_step=start_step,
-            )
-        )
+        batches = self.engine.batches(epoch, start_step)
         while state.step // self.plan.steps_per_epoch == epoch and not self._is_done(state):
             state = self._executed(state, batches)
             if self.plan.checkpoints_at(state.step):
                 self._check_weights(state.step)
                 state = self._evaluated(state) if self.plan.evaluates_at(state.step) else state
+                self.mark(state.step, "writing a checkpoint")
                 self.checkpoints.save(self.model, state)
         return state
 
@@ -185,8 +187,9 @@ class _Run:
             steps_per_epoch=self.plan.steps_per_epoch,
             total_steps=self.plan.total_steps,
         )
+        self.mark(state.step, f"steps {steps[0] + 1} to {steps[-1] + 1}")
         started = time.perf_counter()
-        losses = self.execute(batches, tf.constant(state.step, tf.int64), tf.constant(scales)).numpy()
+        losses = self.engine.execute(batches, state.step, scales)
         seconds = time.perf_counter() - started
         self._check_losses(losses, first_step=state.step)
         state = state.after_steps(losses.tolist(), seconds=seconds, num_rows=self._rows_of(steps))
@@ -200,7 +203,8 @@ class _Run:
 
     def _tell_steps(self, state: TrainState, losses: npt.NDArray[np.float64], *, learning_rate: float) -> None:
         rate = state.rows_per_s()
-        self.log.stepped(state.step, losses=losses.tolist(), learning_rate=learning_rate, rows_per_s=rate)
+        if self.log is not None:
+            self.log.stepped(state.step, losses=losses.tolist(), learning_rate=learning_rate, rows_per_s=rate)
         left = (self.plan.total_steps - state.step) * self.spec.batch_size
         self.observe(
             Stepped(
@@ -215,25 +219,24 @@ class _Run:
 
     def _evaluated(self, state: TrainState) -> TrainState:
         """Scores the valid split, if there is one, and tells whether these are the best weights."""
+        self.mark(state.step, "scoring the valid split")
         has_valid = self.dataset.num_rows("valid") > 0
         metrics = self._valid_metrics(state.step) if has_valid else {}
         state = state.after_evaluation(
             metrics, rule=self.spec.early_stopping, epoch=state.step / self.plan.steps_per_epoch
         )
-        self.log.evaluated(state.step, metrics=metrics, weights=self.model.dense_variables)
-        self.log.history(state.evaluations)
+        if self.log is not None:
+            self.log.evaluated(state.step, metrics=metrics, weights=self.model.dense_variables)
+            self.log.history(state.evaluations)
         if has_valid:
             self.observe(Evaluated(state.step, metrics=metrics, is_best=state.best_step == state.step))
         return state
 
     def _valid_metrics(self, step: int) -> dict[str, float]:
-        scored = self._scored("valid")
+        scored = self.engine.scores("valid")
         if not np.isfinite(scored.scores).all():
             raise self._not_finite("scores of the valid split are not finite after it", step=step - 1)
         return split_metrics(scored, self.dataset.schema.labels)
-
-    def _scored(self, split: str) -> SplitScores:
-        return score_records(self.score, self.dataset, split, batch_size=self.spec.evaluate_batch_size)
 
     def _check_losses(self, losses: npt.NDArray[np.float64], *, first_step: int) -> None:
         """Stops at the first loss that is not finite; no checkpoint is written after it."""

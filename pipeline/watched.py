@@ -1,0 +1,85 @@
+"""A training run among several processes: looked after while it runs, ended with a name when one of them is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import tensorflow as tf
+
+from pipeline.cluster import Cluster
+from pipeline.train_events import Lost, TrainEvent, Warned
+from pipeline.train_spec import WatchdogSpec
+from pipeline.watchdog import DONE, FAILED, Watchdog, watch_folder
+from preprocessing.errors import TrainingError
+
+__all__ = ["Mark", "watched"]
+
+# (steps done, what comes next)
+Mark = Callable[[int, str], None]
+
+EXIT_LOST = 1
+_ADVICE = "; this run ends here: start all processes again, they go on from the last checkpoint"
+# What TensorFlow raises where the other side of a connection is gone.
+_BROKEN = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+    tf.errors.UnknownError,
+)
+
+
+@contextlib.contextmanager
+def watched(
+    folder: Path, cluster: Cluster | None, *, spec: WatchdogSpec, observe: Callable[[TrainEvent], None]
+) -> Iterator[Mark]:
+    """Watches over the processes of `cluster` in the block; the value notes where this one is.
+
+    Raises:
+        TrainingError: in the place of TensorFlow's words, when another process was lost. When this process hangs in an
+            operation that cannot be interrupted, it is ended instead, after `observe` was told.
+    """
+    if cluster is None:
+        yield lambda _step, _where: None
+        return
+    dog = Watchdog(
+        watch_folder(folder),
+        cluster.name,
+        peers=[name for name in cluster.names if name != cluster.name],
+        survivable=[name for name in cluster.names if cluster.jobs.get("ps") and name.startswith("worker-")],
+        spec=spec,
+        on_lost=lambda text: _leave(text, observe),
+        say=lambda text: observe(Warned(text)),
+    )
+    dog.start()
+    try:
+        yield dog.at
+    except _BROKEN as error:
+        lost = dog.lost(within_s=spec.dead_after_s + 3 * spec.interval_s)
+        dog.stop(FAILED, message=lost or _first_line(error))
+        if lost is None:
+            raise TrainingError(f"the processes lost each other: {_first_line(error)}{_ADVICE}") from error
+        raise TrainingError(lost + _ADVICE) from error
+    except BaseException as error:
+        dog.stop(FAILED, message=_first_line(error) or type(error).__name__)
+        raise
+    dog.stop(DONE)
+
+
+def _leave(text: str, observe: Callable[[TrainEvent], None]) -> None:
+    """Ends this process from the watching thread."""
+    try:
+        observe(Lost(text + _ADVICE))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(EXIT_LOST)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), "")[:300]
