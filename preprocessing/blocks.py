@@ -6,7 +6,7 @@ Positions are what a person would look for: line numbers of text files, row numb
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from preprocessing.errors import SourceError
 
-__all__ = ["REJECTS", "Block", "absent_column", "make_rejects", "no_rejects"]
+__all__ = ["REJECTS", "Block", "absent_column", "make_rejects", "merge_rejects", "no_rejects"]
 
 REJECTS = pa.schema(
     [
@@ -35,7 +35,7 @@ class Block:
 
     Attributes:
         first_row: Position of the first row (0 without rows).
-        batch: Columns by their names in the file, in whatever type the format gives.
+        batch: Columns by their names in the file (a.b.c of nested ones), in whatever type the format gives.
         raw: Text of each row, or None where the format has none (Parquet).
         malformed: Rows that could not be read, in the form of `REJECTS`; `source` is filled in by `cleaning.clean`.
         positions: int64 [rows], strictly rising.
@@ -81,10 +81,16 @@ def no_rejects() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=REJECTS)
 
 
-def absent_column(path: str, column: str, known: Iterable[str]) -> SourceError:
+def merge_rejects(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Returns all rejects of a block in one batch, by position."""
+    table = pa.Table.from_batches(batches, schema=REJECTS).sort_by("position").combine_chunks()
+    return table.to_batches()[0] if table.num_rows else no_rejects()
+
+
+def absent_column(path: str, column: str, known: Iterable[str], *, what: str = "column") -> SourceError:
     """Returns the error for a declared column that `path` lacks, with the nearest name that it has."""
     names = list(known)
     near = difflib.get_close_matches(column, names, n=1)
     shown = ", ".join(repr(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
-    hint = f"the nearest name is {near[0]!r}" if near else f"its columns are {shown or 'none'}"
-    return SourceError(f"{path} has no column {column!r}: {hint}; correct the name, or give it as 'source_name'")
+    hint = f"the nearest name is {near[0]!r}" if near else f"its {what}s are {shown or 'none'}"
+    return SourceError(f"{path} has no {what} {column!r}: {hint}; correct the name, or give it as 'source_name'")

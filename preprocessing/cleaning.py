@@ -1,7 +1,7 @@
 """Blocks of a file to rows of declared types; what cannot be a row becomes a reject with a reason code.
 
-Reason codes: `malformed_row`, `malformed_json` (from the reader), `invalid_<type>`, `invalid_list`, `out_of_range`,
-`missing_required`. Of several faults of a row the first in the order of the declared columns is kept.
+The rules for dirt, and the reason codes, are in `reasons`. Of several faults of a row the first in the order of the
+declared columns is kept.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from preprocessing.blocks import REJECTS, Block, make_rejects
-from preprocessing.coercion import arrow_type, coerce
-from preprocessing.spec import SourceSpec
+from preprocessing.blocks import REJECTS, Block, make_rejects, merge_rejects
+from preprocessing.coercion import Coerced, arrow_type, coerce
+from preprocessing.explode import UNEQUAL_LISTS, columns_after, explode_rows, list_sizes, without_value
+from preprocessing.partitions import partition_cells
+from preprocessing.spec import ColumnSpec, SourceSpec
 
-__all__ = ["REJECTS", "Cleaned", "arrow_schema", "arrow_type", "clean"]
+__all__ = ["REJECTS", "Cleaned", "arrow_schema", "arrow_type", "clean", "columns_after"]
 
 
 @dataclass(frozen=True)
@@ -27,46 +29,98 @@ class Cleaned:
     Attributes:
         rows: in the form of `arrow_schema`.
         rejects: in the form of `REJECTS`, by position; those that the reader found are among them.
-        positions: int64 [rows]: place of each row in its file, from 1.
+        positions: int64 [rows]: place of each row in its file, from 1; of rows that explode, once for each place.
+        num_kept: How many rows of the file `rows` are from: as many, unless rows explode.
+        num_empty: How many of these gave no row, since all their lists are empty.
     """
 
     rows: pa.RecordBatch
     rejects: pa.RecordBatch
     positions: npt.NDArray[np.int64]
+    num_kept: int
+    num_empty: int = 0
 
 
-def arrow_schema(spec: SourceSpec) -> pa.Schema:
-    """Returns the columns of a source after cleaning, in declared order."""
-    return pa.schema([(name, arrow_type(column)) for name, column in spec.columns.items()])
+def arrow_schema(spec: SourceSpec, *, dictionaries: bool = False) -> pa.Schema:
+    """Returns the columns of a source after cleaning, in declared order, exploded, then the position if there is one.
+
+    Args:
+        spec: the declaration of the source.
+        dictionaries: whether string columns are dictionary-encoded.
+    """
+    columns = columns_after(spec)
+    return pa.schema([(name, arrow_type(column, dictionaries=dictionaries)) for name, column in columns.items()])
 
 
-def clean(block: Block, spec: SourceSpec, *, source: str, path: str) -> Cleaned:
+def clean(block: Block, spec: SourceSpec, *, source: str, path: str, dictionaries: bool = False) -> Cleaned:
     """Returns the rows of a block in their declared types, and its rejects.
 
     Args:
         block: what the reader gives.
         spec: the declaration of the source.
         source: name of the source, for the rejects.
-        path: name of the file, for the rejects.
+        path: name of the file, for the rejects and the values of its folders.
+        dictionaries: whether string columns come out dictionary-encoded.
+
+    Raises:
+        SourceError: if the path lacks the folder of a partition column.
     """
-    verdict = _Verdict.of(block.batch.num_rows)
-    columns = []
+    verdict = _Verdict.of(len(block.positions))
+    cells = partition_cells(path, spec)
+    columns = {}
     for name, column in spec.columns.items():
-        values = block.batch.column(column.source_name or name)
-        coerced = coerce(values, column, empty_is_missing=block.empty_is_missing)
-        if column.on_invalid == "reject":
-            for reason, mask in coerced.faults:
-                verdict.reject(mask, reason, name)
-        if column.required:
-            verdict.reject(coerced.values.is_null().to_numpy(zero_copy_only=False), "missing_required", name)
-        columns.append(coerced.values)
-    rows = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(spec))
+        if column.partition:
+            coerced = _from_folder(cells[name], column, num_rows=len(block.positions), dictionaries=dictionaries)
+        else:
+            coerced = coerce(
+                block.batch.column(column.source_name or name),
+                column,
+                empty_is_missing=block.empty_is_missing,
+                keep_places=name in spec.explode,
+                dictionaries=dictionaries,
+            )
+        verdict.judge(coerced, column, name=name, exploded=name in spec.explode)
+        columns[name] = coerced.values
     found = _found_before(block.malformed, source, path)
-    bad = verdict.fault >= 0
-    if not bad.any():
-        return Cleaned(rows, found, block.positions)
-    rejects = _in_order([found, _rejects(block, verdict, source=source, path=path)])
-    return Cleaned(rows.filter(pa.array(~bad)), rejects, block.positions[~bad])
+    return _finish(block, spec, columns, verdict, found, source=source, path=path, dictionaries=dictionaries)
+
+
+def _finish(
+    block: Block,
+    spec: SourceSpec,
+    columns: dict[str, pa.Array],
+    verdict: _Verdict,
+    found: pa.RecordBatch,
+    *,
+    source: str,
+    path: str,
+    dictionaries: bool,
+) -> Cleaned:
+    sizes = None
+    if spec.explode:
+        sizes, unequal = list_sizes(columns, spec)
+        verdict.reject(unequal, UNEQUAL_LISTS, spec.explode[-1])
+    positions, bad = block.positions, verdict.fault >= 0
+    rejects = found
+    if bad.any():
+        rejects = merge_rejects([found, _rejects(block, verdict, source=source, path=path)])
+        good = pa.array(~bad)
+        columns = {name: values.filter(good) for name, values in columns.items()}
+        positions = positions[~bad]
+    arrays, num_kept, num_empty = list(columns.values()), len(positions), 0
+    if sizes is not None:
+        sizes = sizes[~bad]
+        num_empty = int((sizes == 0).sum())
+        arrays, rows = explode_rows(columns, spec, sizes=sizes)
+        positions = positions[rows]
+    schema = arrow_schema(spec, dictionaries=dictionaries)
+    return Cleaned(pa.RecordBatch.from_arrays(arrays, schema=schema), rejects, positions, num_kept, num_empty)
+
+
+def _from_folder(cell: bytes | None, column: ColumnSpec, *, num_rows: int, dictionaries: bool) -> Coerced:
+    """Returns the column of a value that the path holds, the same in each row."""
+    cells = pa.DictionaryArray.from_arrays(pa.array(np.zeros(num_rows, np.int32)), pa.array([cell], pa.binary()))
+    return coerce(cells, column, empty_is_missing=True, dictionaries=dictionaries)
 
 
 @dataclass(frozen=True)
@@ -79,6 +133,15 @@ class _Verdict:
     @classmethod
     def of(cls, num_rows: int) -> _Verdict:
         return cls(np.full(num_rows, -1, np.int64), [])
+
+    def judge(self, coerced: Coerced, column: ColumnSpec, *, name: str, exploded: bool) -> None:
+        """Rejects the rows that the declaration of a column does not allow."""
+        if column.on_invalid == "reject":
+            for reason, mask in coerced.faults:
+                self.reject(mask, reason, name)
+        if column.required:
+            missing = coerced.values.is_null().to_numpy(zero_copy_only=False)
+            self.reject(missing | without_value(coerced.values) if exploded else missing, "missing_required", name)
 
     def reject(self, mask: npt.NDArray[np.bool_], reason: str, column: str) -> None:
         self.fault[mask & (self.fault < 0)] = len(self.kinds)
@@ -115,8 +178,3 @@ def _found_before(malformed: pa.RecordBatch, source: str, path: str) -> pa.Recor
     positions = malformed.column("position").to_numpy()
     reasons, raw = malformed.column("reason"), malformed.column("raw")
     return make_rejects(path, positions, reason=reasons, raw=raw, column=malformed.column("column"), source=source)
-
-
-def _in_order(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    table = pa.Table.from_batches(batches, schema=REJECTS).sort_by("position").combine_chunks()
-    return table.to_batches()[0]

@@ -5,19 +5,21 @@ NaN and infinities are missing, in every numeric type. Strings stay the bytes th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from preprocessing.list_cells import make_lists, to_lists
 from preprocessing.number_text import Converted, Mask, bool_from_text, float64_from_text, int64_from_text, put_null
+from preprocessing.plain_arrays import plain
 from preprocessing.spec import ColumnSpec
-from preprocessing.timestamps import EARLIEST_MS, LATEST_MS, is_time, ms_from, ms_from_arrow
+from preprocessing.timestamps import is_time, ms_from, ms_from_arrow
+from preprocessing.value_range import out_of_range
 
-__all__ = ["Coerced", "arrow_type", "coerce"]
+__all__ = ["DICTIONARY", "Coerced", "arrow_type", "coerce"]
 
 _TYPES = {
     "string": pa.binary(),
@@ -30,7 +32,8 @@ _TYPES = {
     "list<float64>": pa.list_(pa.float64()),
 }
 _ELEMENT = {"list<string>": "string", "list<int64>": "int64", "list<float64>": "float64"}
-_INT64 = (-(2**63), 2**63 - 1)
+DICTIONARY = pa.dictionary(pa.int32(), pa.binary())
+_LARGEST = 2**63 - 1
 _OUT_OF_RANGE = "out_of_range"
 
 
@@ -47,46 +50,64 @@ class Coerced:
     faults: tuple[tuple[str, Mask], ...]
 
 
-def arrow_type(column: ColumnSpec) -> pa.DataType:
+def arrow_type(column: ColumnSpec, *, dictionaries: bool = False) -> pa.DataType:
     """Returns the type of a column after cleaning; it follows from the declaration alone."""
-    return _TYPES[column.type]
+    return DICTIONARY if dictionaries and column.type == "string" else _TYPES[column.type]
 
 
-def coerce(values: pa.Array, column: ColumnSpec, *, empty_is_missing: bool) -> Coerced:
+def coerce(
+    values: pa.Array,
+    column: ColumnSpec,
+    *,
+    empty_is_missing: bool,
+    keep_places: bool = False,
+    dictionaries: bool = False,
+) -> Coerced:
     """Returns a column in its declared type.
 
     Args:
         values: the column as a reader gives it.
         column: its declaration.
         empty_is_missing: whether an empty string means missing; for other types than string it always does.
+        keep_places: whether a missing element of a list stays as a null, so that lists keep their lengths; an element
+            at fault then is one of the row only where the declaration says reject.
+        dictionaries: whether a string column comes out dictionary-encoded.
     """
+    options = {"empty_is_missing": empty_is_missing, "keep_places": keep_places}
+    if pa.types.is_dictionary(values.type):
+        distinct = coerce(values.dictionary, column, **options)
+        return _spread(distinct, values.indices, dictionary=dictionaries and column.type == "string")
     if column.type in _ELEMENT:
-        return _coerce_list(_plain(values), column, empty_is_missing=empty_is_missing)
-    return _coerce_scalar(_plain(values), column.type, column, empty_is_missing=empty_is_missing)
+        return _coerce_list(plain(values), column, **options)
+    coerced = _coerce_scalar(plain(values), column.type, column, empty_is_missing=empty_is_missing)
+    if dictionaries and column.type == "string":
+        return Coerced(coerced.values.dictionary_encode(), coerced.faults)
+    return coerced
 
 
-def _plain(values: pa.Array) -> pa.Array:
-    """Returns the array without dictionary, all text as binary, and decimals and the like as text."""
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        return _plain(values.dictionary_decode())
-    if pa.types.is_binary(kind):
-        return values
-    if pa.types.is_null(kind):
-        return pa.nulls(len(values), pa.binary())
-    text = (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or pa.types.is_string_view(kind)
-        or pa.types.is_binary_view(kind)
-    )
-    if text:
-        return values.cast(pa.binary())
-    if pa.types.is_decimal(kind):
-        return values.cast(pa.string()).cast(pa.binary())
-    return values.cast(pa.float32()) if pa.types.is_float16(kind) else values
+def _spread(distinct: Coerced, indices: pa.Array, *, dictionary: bool) -> Coerced:
+    """Returns a column from its distinct values, converted once each, and their places."""
+    known = indices.is_valid().to_numpy(zero_copy_only=False)
+    places = pc.fill_null(indices, 0).to_numpy().astype(np.int64)
+    faults = []
+    for reason, mask in distinct.faults:
+        rows = known.copy()
+        rows[known] = mask[places[known]]
+        faults.append((reason, rows))
+    found = tuple((reason, rows) for reason, rows in faults if rows.any())
+    if not dictionary:
+        return Coerced(distinct.values.take(indices), found)
+    return Coerced(_with_codes(indices, distinct.values), found)
+
+
+def _with_codes(indices: pa.Array, values: pa.Array) -> pa.Array:
+    """Returns a dictionary array whose nulls are in its codes, never among its values."""
+    codes = indices.cast(pa.int32())
+    if not values.null_count:
+        return pa.DictionaryArray.from_arrays(codes, values)
+    kept = values.is_valid().to_numpy(zero_copy_only=False)
+    renumbered = pa.array(np.cumsum(kept, dtype=np.int32) - np.int32(1), pa.int32(), mask=~kept)
+    return pa.DictionaryArray.from_arrays(renumbered.take(codes), values.drop_null())
 
 
 def _coerce_scalar(values: pa.Array, kind: str, column: ColumnSpec, *, empty_is_missing: bool) -> Coerced:
@@ -97,7 +118,7 @@ def _coerce_scalar(values: pa.Array, kind: str, column: ColumnSpec, *, empty_is_
     converted = put_null(converted, invalid)
     if kind != "string":
         converted = put_null(converted, _missing_number(converted, column))
-        outside = _out_of_range(converted, kind, column)
+        outside = out_of_range(converted, kind, column)
         faults.append((_OUT_OF_RANGE, outside))
         converted = put_null(converted, outside)
     return Coerced(converted, tuple((reason, mask) for reason, mask in faults if mask.any()))
@@ -164,9 +185,7 @@ def _to_int64(values: pa.Array) -> Converted:
     if pa.types.is_floating(values.type):
         return _whole_floats(values)
     if pa.types.is_uint64(values.type):
-        large = pc.fill_null(pc.greater(values, pa.scalar(_INT64[1], pa.uint64())), False).to_numpy(
-            zero_copy_only=False
-        )
+        large = pc.fill_null(pc.greater(values, pa.scalar(_LARGEST, pa.uint64())), False).to_numpy(zero_copy_only=False)
         return put_null(values, large).cast(pa.int64()), large
     return values.cast(pa.int64()), np.zeros(len(values), np.bool_)
 
@@ -180,47 +199,30 @@ def _whole_floats(values: pa.Array) -> Converted:
     return put_null(integers, ~finite), finite & ~whole
 
 
-def _out_of_range(values: pa.Array, kind: str, column: ColumnSpec) -> Mask:
-    lowest, highest = column.min, column.max
-    if kind == "timestamp":
-        lowest = max(EARLIEST_MS, lowest if lowest is not None else EARLIEST_MS)
-        highest = min(LATEST_MS, highest if highest is not None else LATEST_MS)
-    outside = np.zeros(len(values), np.bool_)
-    if lowest is None and highest is None:
-        return outside
-    numbers = pc.fill_null(values, 0).to_numpy()
-    integer = pa.types.is_integer(values.type)
-    if lowest is not None:
-        outside |= numbers < (_bound(math.ceil(lowest)) if integer and math.isfinite(lowest) else lowest)
-    if highest is not None:
-        outside |= numbers > (_bound(math.floor(highest)) if integer and math.isfinite(highest) else highest)
-    return outside & values.is_valid().to_numpy(zero_copy_only=False)
-
-
-def _bound(value: int) -> np.int64 | float:
-    """Returns an integer bound, compared exactly; one that no int64 reaches as an infinity."""
-    return np.int64(value) if _INT64[0] <= value <= _INT64[1] else math.copysign(math.inf, value)
-
-
-def _coerce_list(values: pa.Array, column: ColumnSpec, *, empty_is_missing: bool) -> Coerced:
+def _coerce_list(values: pa.Array, column: ColumnSpec, *, empty_is_missing: bool, keep_places: bool) -> Coerced:
     """Converts the elements; a missing element is left out, an element at fault makes the whole cell one."""
     split = pa.types.is_binary(values.type)
     if split:
         values = put_null(values, _missing_text(values, column, empty=True))
     lists, invalid = to_lists(values, column.delimiter)
+    elements = _coerce_scalar(
+        plain(lists.flatten()), _ELEMENT[column.type], column, empty_is_missing=empty_is_missing or split
+    )
     null = lists.is_null().to_numpy(zero_copy_only=False)
     sizes = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     rows = np.repeat(np.arange(len(lists)), sizes)
-    elements = _coerce_scalar(
-        _plain(lists.flatten()), _ELEMENT[column.type], column, empty_is_missing=empty_is_missing or split
-    )
     faults = [("invalid_list", invalid)]
-    for reason, mask in elements.faults:
-        cells = np.zeros(len(lists), np.bool_)
-        cells[rows[mask]] = True
-        faults.append((reason, cells))
-    known = elements.values.is_valid().to_numpy(zero_copy_only=False)
+    if not keep_places or column.on_invalid == "reject":
+        faults += [(reason, _cells_with(rows[mask], len(lists))) for reason, mask in elements.faults]
     at_fault = np.logical_or.reduce([mask for _, mask in faults])
-    known &= ~at_fault[rows]
+    known = ~at_fault[rows]
+    if not keep_places:
+        known &= elements.values.is_valid().to_numpy(zero_copy_only=False)
     result = make_lists(elements.values.filter(pa.array(known)), rows[known], null | at_fault)
     return Coerced(result, tuple((reason, mask) for reason, mask in faults if mask.any()))
+
+
+def _cells_with(rows: npt.NDArray[np.int64], num_cells: int) -> Mask:
+    cells = np.zeros(num_cells, np.bool_)
+    cells[rows] = True
+    return cells

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,19 @@ import pyarrow as pa
 
 from preprocessing.errors import SourceError
 
-__all__ = ["BOM", "Lines", "find_lines", "read_chunks", "texts"]
+__all__ = ["BOM", "Lines", "Readable", "find_lines", "read_chunks", "texts"]
 
 BOM = b"\xef\xbb\xbf"
 _LINE_ENDS = np.array([10, 13], np.uint8)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_MAX_LINE_BYTES = 1 << 30  # offsets of texts are 32 bits
+
+
+class Readable(Protocol):
+    """Bytes in order: a file, a part of one, or what a codec makes of it."""
+
+    def read(self, size: int, /) -> bytes:
+        """Returns at most about `size` bytes; none at the end."""
 
 
 @dataclass(frozen=True)
@@ -35,36 +43,48 @@ class Lines:
         return short & np.isin(first, _LINE_ENDS) & np.isin(last, _LINE_ENDS)
 
 
-def read_chunks(file: IO[bytes], path: str, *, block_bytes: int) -> Iterator[bytes]:
-    """Yields the file in pieces of about `block_bytes` that end at a line end (the last one maybe without).
+def read_chunks(file: Readable, path: str, *, block_bytes: int, at_start: bool = True) -> Iterator[bytes]:
+    """Yields the text in pieces of about `block_bytes` that end at a line end (the last one maybe without).
 
-    A byte order mark at the start is dropped.
+    Args:
+        file: the text.
+        path: for messages.
+        block_bytes: how much is read at a time.
+        at_start: whether the text begins with the file; a byte order mark is dropped there.
 
     Raises:
-        SourceError: if the file is UTF-16, or reading stops before its end (a gz file cut short).
+        SourceError: if the text is UTF-16, a line is longer than 1 GiB, or reading stops before the end (a gz file
+            cut short).
     """
     parts: list[bytes] = []
-    first = True
-    while data := _read(file, path, block_bytes):
-        if first:
+    held = done = 0
+    while data := _read(file, path, block_bytes, done=done):
+        if at_start and not done:
             if data.startswith(_UTF16):
-                raise SourceError(f"{path} is UTF-16 text; Rankmill reads UTF-8: convert the file")
-            data, first = data.removeprefix(BOM), False
+                raise SourceError(f"{path} is UTF-16 text; declare 'encoding: utf-16' of its source")
+            data = data.removeprefix(BOM)
+        done += len(data)
         cut = data.rfind(b"\n") + 1
         if cut:
             yield b"".join([*parts, data[:cut]])
-            parts = []
+            parts, held = [], 0
         parts.append(data[cut:])
+        held += len(data) - cut
+        if held > _MAX_LINE_BYTES:
+            raise SourceError(f"{path} has a line longer than {_MAX_LINE_BYTES} bytes; is it a text file?")
     rest = b"".join(parts)
     if rest:
         yield rest
 
 
-def _read(file: IO[bytes], path: str, size: int) -> bytes:
+def _read(file: Readable, path: str, size: int, *, done: int) -> bytes:
     try:
         return file.read(size)
-    except (OSError, EOFError, ValueError) as error:
-        raise SourceError(f"{path} cannot be read to its end: {error}; is the file cut short?") from error
+    except Exception as error:  # codecs and stores raise errors of many kinds: OSError, EOFError, zlib.error, ...
+        raise SourceError(
+            f"{path} cannot be read to its end: {error or type(error).__name__}, after {done} bytes of text; "
+            "is the file cut short? Nothing of it is used"
+        ) from error
 
 
 def find_lines(data: bytes) -> Lines:

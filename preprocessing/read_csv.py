@@ -8,20 +8,18 @@ than it has records is read again record by record.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from preprocessing.blocks import Block, absent_column, make_rejects
-from preprocessing.errors import SourceError
-from preprocessing.lines import Lines, find_lines, read_chunks, texts
+from preprocessing.blocks import Block, make_rejects
+from preprocessing.csv_header import Header, check_header, parse_header, split_cells
+from preprocessing.lines import Lines, Readable, find_lines, read_chunks, texts
 from preprocessing.spec import SourceSpec
 
 __all__ = ["read_csv"]
@@ -43,73 +41,57 @@ class _Records:
     num_lines: int
 
 
-def read_csv(file: IO[bytes], path: str, spec: SourceSpec, *, delimiter: str, block_bytes: int) -> Iterator[Block]:
-    """Yields the rows of a CSV file; all columns of the file, as binary.
+def read_csv(
+    file: Readable,
+    path: str,
+    spec: SourceSpec,
+    *,
+    delimiter: str,
+    block_bytes: int,
+    header: Header | None = None,
+    first_line: int = 1,
+) -> Iterator[Block]:
+    """Yields the rows of a CSV file, or of a part of one; all columns of the file, as binary.
+
+    Args:
+        file: the text in UTF-8.
+        path: for messages and rejects.
+        spec: the declared columns.
+        delimiter: a character.
+        block_bytes: about how much text makes a block.
+        header: that of the file, where the text is a part without it.
+        first_line: number of the first line of the text.
 
     Raises:
         SourceError: if a declared column is absent or named twice, or the file cannot be read.
     """
-    names: list[str] | None = None
-    rest, line = b"", 1
-    chunks = read_chunks(file, path, block_bytes=block_bytes)
+    rest, line = b"", first_line
+    chunks = read_chunks(file, path, block_bytes=block_bytes, at_start=header is None)
     chunk = next(chunks, b"")
     while chunk or rest:
         following = next(chunks, b"")
         data = rest + chunk
-        if names is None:
-            names, header_lines, data = _split_header(data, path, delimiter=delimiter)
-            _check_columns(names, spec, path)
-            line += header_lines
-        records = _find_records(data, len(names), delimiter=delimiter, last=not following)
-        block = _parse(records, names, path, first_line=line, delimiter=delimiter)
+        if header is None:
+            header = parse_header(data, path, delimiter=delimiter, over_lines=spec.newlines_in_values)
+            data = data[header.size_bytes :]
+            line += header.num_lines
+            check_header(header, spec, path)
+        over_lines = spec.newlines_in_values
+        records = _find_records(data, len(header.names), delimiter=delimiter, last=not following, over_lines=over_lines)
+        block = _parse(records, header.names, path, first_line=line, delimiter=delimiter)
         if block is not None:
             yield block
         line += records.num_lines
         chunk, rest = following, records.rest
 
 
-def _split_header(data: bytes, path: str, *, delimiter: str) -> tuple[list[str], int, bytes]:
-    """Returns the column names, the number of lines that they take, and the data after them."""
+def _find_records(data: bytes, num_columns: int, *, delimiter: str, last: bool, over_lines: bool) -> _Records:
     lines = find_lines(data)
-    skip = 0
-    while skip < len(lines.ends) and not data[lines.starts[skip] : lines.ends[skip]].strip(b"\r\n"):
-        skip += 1
-    last = skip
-    while last + 1 < len(lines.ends) and data.count(b'"', 0, int(lines.ends[last])) % 2:
-        last += 1
-    if skip >= len(lines.ends):
-        raise SourceError(f"{path} holds only empty lines; a header with column names must come first")
-    cells = _cells(data[lines.starts[skip] : lines.ends[last]], delimiter)
-    if cells is None:
-        raise SourceError(f"{path}: the header is not valid CSV (a quote is never closed)")
-    return [cell.decode("utf-8", "surrogateescape") for cell in cells], last + 1, data[lines.ends[last] :]
-
-
-def _check_columns(names: Sequence[str], spec: SourceSpec, path: str) -> None:
-    for key, column in spec.columns.items():
-        name = column.source_name or key
-        if name not in names:
-            raise absent_column(path, name, names)
-        if names.count(name) > 1:
-            raise SourceError(
-                f"{path} has {names.count(name)} columns named {name!r}; a declared column must be unique"
-            )
-
-
-def _cells(record: bytes, delimiter: str) -> list[bytes] | None:
-    """Returns the cells of one record by the strict rules of RFC 4180, or None if it breaks them."""
-    csv.field_size_limit(1 << 30)  # of the whole process; Python's own limit of 128 KiB is no rule of the format
-    text = io.StringIO(record.rstrip(b"\r\n").decode("latin-1"), newline="")
-    try:
-        rows = list(csv.reader(text, delimiter=delimiter, strict=True))
-    except csv.Error:
-        return None
-    return [cell.encode("latin-1") for cell in rows[0]] if len(rows) == 1 else None
-
-
-def _find_records(data: bytes, num_columns: int, *, delimiter: str, last: bool) -> _Records:
-    lines = find_lines(data)
-    joined, bad, cut = _pair_quotes(lines, num_columns, delimiter=delimiter, last=last)
+    is_row = functools.partial(_is_row, lines, num_columns=num_columns, delimiter=delimiter)
+    if over_lines:
+        joined, bad, cut = _pair_quotes(lines, is_row, last=last)
+    else:
+        joined, bad, cut = [], [line for line in _odd_lines(lines) if not is_row(line, line)], len(lines.ends)
     keep = ~lines.blank()
     first = np.ones(len(lines.ends), np.bool_)
     for start, stop in joined:
@@ -142,7 +124,7 @@ def _keep_lines(lines: Lines, keep: npt.NDArray[np.bool_]) -> bytes:
 
 
 def _pair_quotes(
-    lines: Lines, num_columns: int, *, delimiter: str, last: bool
+    lines: Lines, is_row: Callable[[int, int], bool], *, last: bool
 ) -> tuple[list[tuple[int, int]], list[int], int]:
     """Returns the records over several lines, the lines that open a quote for nothing, and the first line left over.
 
@@ -159,9 +141,9 @@ def _pair_quotes(
         if follower is None and not last and len(lines.data) - lines.starts[line] <= _MAX_RECORD_BYTES:
             return joined, bad, line
         index += 1
-        if _is_row(lines, line, line, num_columns=num_columns, delimiter=delimiter):
+        if is_row(line, line):
             continue
-        if follower is not None and _is_row(lines, line, follower, num_columns=num_columns, delimiter=delimiter):
+        if follower is not None and is_row(line, follower):
             joined.append((line, follower))
             index += 1
         else:
@@ -180,7 +162,7 @@ def _odd_lines(lines: Lines) -> list[int]:
 def _is_row(lines: Lines, start: int, stop: int, *, num_columns: int, delimiter: str) -> bool:
     if lines.ends[stop] - lines.starts[start] > _MAX_RECORD_BYTES:
         return False
-    cells = _cells(lines.data[lines.starts[start] : lines.ends[stop]], delimiter)
+    cells = split_cells(lines.data[lines.starts[start] : lines.ends[stop]], delimiter)
     return cells is not None and len(cells) == num_columns
 
 
@@ -253,7 +235,7 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _parse_slowly(raw: pa.Array, num_columns: int, *, delimiter: str) -> tuple[list[pa.Array], list[int]]:
-    rows = [_cells(record, delimiter) for record in raw.to_pylist()]
+    rows = [split_cells(record, delimiter) for record in raw.to_pylist()]
     ragged = [index for index, row in enumerate(rows) if row is None or len(row) != num_columns]
     whole = [row for row in rows if row is not None and len(row) == num_columns]
     return [pa.array([row[index] for row in whole], pa.binary()) for index in range(num_columns)], ragged

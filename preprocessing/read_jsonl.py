@@ -8,8 +8,8 @@ gives both the same types.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import IO, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,48 +17,85 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from preprocessing.blocks import Block, absent_column, make_rejects, no_rejects
+from preprocessing.json_schema import LIST_ELEMENTS, flat_batch, guess_schema
 from preprocessing.json_values import json_cell, json_cells, parse_json
-from preprocessing.lines import Lines, find_lines, read_chunks, texts
+from preprocessing.lines import Lines, Readable, find_lines, read_chunks, texts
+from preprocessing.nested import key_paths, value_at
+from preprocessing.partitions import stored_columns
 from preprocessing.spec import ColumnSpec, SourceSpec
 
-__all__ = ["read_jsonl"]
+__all__ = ["JsonKeys", "read_jsonl"]
 
 _Positions = npt.NDArray[np.int64]
 
 _GIVE_UP_AFTER = 3  # chunks in a row that Arrow refused; the rest of the file is then not tried
 _LOOKED_AT = 100  # lines
-_ELEMENTS = {"list<string>": pa.binary(), "list<int64>": pa.int64(), "list<float64>": pa.float64()}
 
 
-def read_jsonl(file: IO[bytes], path: str, spec: SourceSpec, *, block_bytes: int) -> Iterator[Block]:
-    """Yields the rows of a JSONL file.
+def read_jsonl(
+    file: Readable, path: str, spec: SourceSpec, *, block_bytes: int, first_line: int | None = None
+) -> Iterator[Block]:
+    """Yields the rows of a JSONL file, or of a part of one.
+
+    Args:
+        file: the text in UTF-8.
+        path: for messages and rejects.
+        spec: the declared columns.
+        block_bytes: about how much text makes a block.
+        first_line: number of the first line of a part; None for a whole file.
 
     Raises:
-        SourceError: if a declared key is in no line of the file, or the file cannot be read.
+        SourceError: if a declared key is in no line of a whole file, or the file cannot be read.
     """
-    columns = {column.source_name or key: column for key, column in spec.columns.items()}
-    unseen, known = set(columns), dict[str, None]()
-    line, refused = 1, 0
-    for data in read_chunks(file, path, block_bytes=block_bytes):
+    columns = {name: spec.columns[key] for key, name in stored_columns(spec).items()}
+    keys = JsonKeys(columns)
+    line, refused = first_line or 1, 0
+    for data in read_chunks(file, path, block_bytes=block_bytes, at_start=first_line in (None, 1)):
         lines = find_lines(data)
         raw, positions = _texts(lines, first_line=line)
         line += len(lines.ends)
         if not len(raw):
             continue
-        unseen -= {name for name in unseen if any(form in data for form in _quoted(name))}
-        known.update(_keys(raw) if unseen else {})
+        if first_line is None:
+            keys.look(data)
         broken = _broken(raw)
         if broken.any():  # kept from Arrow, which refuses a chunk for one of them
             yield _read_slowly(raw.filter(pa.array(broken)), positions[broken], columns, path=path)
             raw, positions = raw.filter(pa.array(~broken)), positions[~broken]
-        batch = _read_fast(raw, _guess_types(raw, columns)) if refused < _GIVE_UP_AFTER else None
+        batch = _read_fast(raw, columns, data) if refused < _GIVE_UP_AFTER else None
         refused = 0 if batch is not None else refused + 1
         if batch is not None:
             yield Block(int(positions[0]), batch, raw, no_rejects(), positions)
         else:
             yield _read_slowly(raw, positions, columns, path=path)
-    if unseen and known:
-        raise absent_column(path, min(unseen), known)
+    if first_line is None:
+        keys.check(path)
+
+
+class JsonKeys:
+    """Looks through a JSONL file for declared keys that no line has: those are taken for misspelt."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._unseen = set(names)
+        self._known: dict[str, None] = {}
+
+    def look(self, data: bytes) -> None:
+        """Takes note of the keys in a chunk of whole lines."""
+        self._unseen -= {name for name in self._unseen if _may_hold(data, name)}
+        if self._unseen:
+            first = next((value for line in data.split(b"\n", 1) if (value := _object(line))), {})
+            self._known.update(dict.fromkeys(key_paths(first)))
+
+    def check(self, path: str) -> None:
+        """Raises SourceError if a key was in no line, unless no line was read at all."""
+        if self._unseen and self._known:
+            raise absent_column(path, min(self._unseen), self._known)
+
+
+def _may_hold(data: bytes, name: str) -> bool:
+    """Returns whether a dotted path may lead to something in a text: all its keys stand there in quotes."""
+    whole = any(form in data for form in _quoted(name))
+    return whole or all(any(form in data for form in _quoted(part)) for part in name.split("."))
 
 
 def _texts(lines: Lines, *, first_line: int) -> tuple[pa.Array, _Positions]:
@@ -85,44 +122,13 @@ def _quoted(name: str) -> tuple[bytes, bytes]:
     return json.dumps(name).encode(), json.dumps(name, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
-def _keys(raw: pa.Array) -> dict[str, None]:
-    value = _object(raw[0].as_py())
-    return dict.fromkeys(value or {})
-
-
-def _natural_type(column: ColumnSpec) -> pa.DataType:
-    if column.type in _ELEMENTS:
-        return pa.binary() if column.delimiter is not None else pa.list_(_ELEMENTS[column.type])
-    if column.type == "timestamp":
-        return {"iso": pa.binary(), "s": pa.float64()}.get(column.unit, pa.int64())
-    return {"string": pa.binary(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}[column.type]
-
-
-def _guess_types(raw: pa.Array, columns: dict[str, ColumnSpec]) -> pa.Schema:
-    """Returns types by which Arrow is likely to read the lines, told from the first of them."""
+def _read_fast(raw: pa.Array, columns: Mapping[str, ColumnSpec], data: bytes) -> pa.RecordBatch | None:
     objects = [_object(line) or {} for line in raw.slice(0, _LOOKED_AT).to_pylist()]
-    types = []
-    for name, column in columns.items():
-        seen = {_type_of(value, column) for value in (row.get(name) for row in objects) if value is not None}
-        types.append((name, seen.pop() if len(seen) == 1 else _natural_type(column)))
-    return pa.schema(types)
-
-
-def _type_of(value: Any, column: ColumnSpec) -> pa.DataType:
-    if isinstance(value, str):
-        return pa.binary()
-    if isinstance(value, bool):
-        return pa.bool_()
-    if isinstance(value, bytes):  # a number
-        whole = value.lstrip(b"-").isdigit() and "float64" not in column.type and column.unit != "s"
-        return pa.int64() if whole else pa.float64() if "string" not in column.type else pa.binary()
-    if isinstance(value, list):
-        known = {_type_of(element, column) for element in value if element is not None}
-        return pa.list_(known.pop()) if len(known) == 1 else _natural_type(column)
-    return _natural_type(column)
-
-
-def _read_fast(raw: pa.Array, schema: pa.Schema) -> pa.RecordBatch | None:
+    dotted = {name for name in columns if "." in name}
+    literal = frozenset(name for name in dotted if any(form in data for form in _quoted(name)))
+    schema = guess_schema(objects, columns, literal=literal)
+    if schema is None:
+        return None
     text = raw.buffers()[2]
     try:
         table = arrow_json.read_json(
@@ -134,10 +140,10 @@ def _read_fast(raw: pa.Array, schema: pa.Schema) -> pa.RecordBatch | None:
         return None
     if table.num_rows != len(raw):  # several objects on a line
         return None
-    return table.combine_chunks().to_batches()[0]
+    return flat_batch(table.combine_chunks().to_batches()[0], columns)
 
 
-def _read_slowly(raw: pa.Array, positions: _Positions, columns: dict[str, ColumnSpec], *, path: str) -> Block:
+def _read_slowly(raw: pa.Array, positions: _Positions, columns: Mapping[str, ColumnSpec], *, path: str) -> Block:
     objects = [_object(line) for line in raw.to_pylist()]
     good = np.array([value is not None for value in objects], np.bool_)
     rows = [value for value in objects if value is not None]
@@ -159,6 +165,6 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _column(rows: list[dict[str, Any]], name: str, column: ColumnSpec) -> pa.Array:
-    if column.type not in _ELEMENTS:
-        return pa.array([json_cell(row.get(name)) for row in rows], pa.binary())
-    return pa.array([json_cells(row.get(name), column.delimiter) for row in rows], pa.list_(pa.binary()))
+    if column.type not in LIST_ELEMENTS:
+        return pa.array([json_cell(value_at(row, name)) for row in rows], pa.binary())
+    return pa.array([json_cells(value_at(row, name), column.delimiter) for row in rows], pa.list_(pa.binary()))

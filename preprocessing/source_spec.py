@@ -97,8 +97,9 @@ class SourceSpec(BaseModel):
     @classmethod
     def _known_encoding(cls, value: str) -> str:
         try:
+            "a".encode(value)  # refuses codecs that are not of text, such as base64
             return codecs.lookup(value).name
-        except LookupError as error:
+        except (LookupError, UnicodeError) as error:
             raise ValueError(f"no such encoding {value!r}; utf-8, latin-1, cp1252, utf-16 are some") from error
 
     @model_validator(mode="after")

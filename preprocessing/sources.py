@@ -3,122 +3,104 @@
 from __future__ import annotations
 
 import contextlib
-import glob
-import gzip
-import hashlib
-import os
-from collections.abc import Iterator, Sequence
-from typing import IO, Any, cast
+from collections.abc import Iterator
+from typing import IO
 
 from preprocessing.blocks import Block
+from preprocessing.compression import compression_of, decompressed
+from preprocessing.csv_header import Header, check_header, parse_header
+from preprocessing.encodings import Utf8Stream, is_utf8, without_undecodable
 from preprocessing.errors import SourceError
+from preprocessing.file_access import Section, open_bytes
+from preprocessing.fingerprints import FingerprintCache, fingerprint
+from preprocessing.formats import file_format
+from preprocessing.lines import Readable, read_chunks
+from preprocessing.matching import match, match_source
+from preprocessing.parquet_columns import check_columns
 from preprocessing.read_csv import read_csv
 from preprocessing.read_jsonl import read_jsonl
 from preprocessing.read_parquet import read_parquet
 from preprocessing.spec import SourceSpec
+from preprocessing.text_splits import Split, plan_splits
 
-__all__ = ["Block", "file_format", "fingerprint", "match", "read_table_blocks"]
+__all__ = [
+    "Block",
+    "FingerprintCache",
+    "Split",
+    "check_columns",
+    "file_format",
+    "fingerprint",
+    "match",
+    "match_source",
+    "plan_splits",
+    "read_table_blocks",
+]
 
-_FORMATS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
-
-
-def _is_remote(path: str) -> bool:
-    return "://" in path
-
-
-def match(patterns: Sequence[str], *, root: str) -> list[str]:
-    """Returns the files that any of the patterns names, sorted, each once; patterns are relative to `root`.
-
-    Raises:
-        SourceError: if a pattern matches no file.
-    """
-    found: set[str] = set()
-    for pattern in patterns:
-        full = pattern if _is_remote(pattern) else _join(root, pattern)
-        files = _match_remote(full) if _is_remote(full) else _match_local(full)
-        if not files:
-            raise SourceError(f"no file matches {pattern!r} under {root!r}; correct the path, or data.root")
-        found.update(files)
-    return sorted(found)
+_HEADER_BYTES = 64 << 10
 
 
-def _join(root: str, pattern: str) -> str:
-    return f"{root.rstrip('/')}/{pattern}" if _is_remote(root) else os.path.join(root, pattern)
-
-
-def _match_local(pattern: str) -> list[str]:
-    if os.path.isfile(pattern):  # a name may hold characters that a glob would interpret
-        return [pattern]
-    return [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
-
-
-def _match_remote(pattern: str) -> list[str]:
-    from apache_beam.io.filesystems import FileSystems
-
-    return [metadata.path for metadata in FileSystems.match([pattern])[0].metadata_list]
-
-
-def _open(path: str) -> IO[bytes]:
-    try:
-        if not _is_remote(path):
-            return open(path, "rb")
-        from apache_beam.io.filesystem import CompressionTypes
-        from apache_beam.io.filesystems import FileSystems
-
-        return cast(IO[bytes], FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
-    except OSError as error:
-        raise SourceError(f"{path} cannot be opened: {error}") from error
-
-
-def fingerprint(path: str) -> dict[str, Any]:
-    """Returns the path as given, the size in bytes and the SHA-256 of the content."""
-    digest, size = hashlib.sha256(), 0
-    with contextlib.closing(_open(path)) as file:
-        while data := file.read(1 << 20):
-            digest.update(data)
-            size += len(data)
-    return {"path": path, "size_bytes": size, "sha256": digest.hexdigest()}
-
-
-def file_format(path: str, declared: str | None) -> str:
-    """Returns csv, tsv, jsonl or parquet: as declared, or told from the name without `.gz`.
-
-    Raises:
-        SourceError: if neither tells.
-    """
-    if declared is not None:
-        return declared
-    suffix = os.path.splitext(path.lower().removesuffix(".gz"))[1]
-    if suffix not in _FORMATS:
-        known = ", ".join(_FORMATS)
-        raise SourceError(f"{path}: the format cannot be told from its name ({known}); declare 'format' of the source")
-    return _FORMATS[suffix]
-
-
-def read_table_blocks(path: str, spec: SourceSpec, *, block_bytes: int) -> Iterator[Block]:
+def read_table_blocks(
+    path: str, spec: SourceSpec, *, block_bytes: int, split: Split | None = None, dictionaries: bool = False
+) -> Iterator[Block]:
     """Yields the rows of one file in blocks of about `block_bytes`; none for a file without rows.
 
+    A file that ends before its codec or format says so is not used at all: the error comes after the blocks that
+    could be read, and whoever reads must drop them.
+
+    Args:
+        path: the file.
+        spec: the declaration of its source.
+        block_bytes: about how much plain text, or uncompressed Parquet, makes a block.
+        split: a part of the file, from `plan_splits`; None for all of it.
+        dictionaries: whether text columns of Parquet files are left dictionary-encoded.
+
     Raises:
-        SourceError: if the file cannot be read, or lacks a declared column.
+        SourceError: if the file cannot be read to its end, or lacks a declared column.
     """
     kind = file_format(path, spec.format)
-    compressed = path.lower().endswith(".gz")
-    if compressed and kind == "parquet":
-        raise SourceError(f"{path}: a gzipped Parquet file cannot be read; Parquet compresses its own pages")
-    with contextlib.closing(_open(path)) as stored:
-        file = cast(IO[bytes], gzip.GzipFile(fileobj=stored)) if compressed else stored
+    with contextlib.closing(open_bytes(path)) as file:
         if kind == "parquet":
-            yield from read_parquet(file, path, spec, block_bytes=block_bytes)
-        elif kind == "jsonl":
-            yield from read_jsonl(file, path, spec, block_bytes=block_bytes)
-        else:
-            delimiter = "\t" if kind == "tsv" else ","
-            yield from read_csv(file, path, spec, delimiter=delimiter, block_bytes=block_bytes)
+            if compression_of(path, spec.compression) != "none":
+                raise SourceError(f"{path}: a compressed Parquet file cannot be read; Parquet compresses its own pages")
+            yield from read_parquet(file, path, spec, block_bytes=block_bytes, dictionaries=dictionaries)
+            return
+        blocks = _read_text(file, path, spec, kind=kind, block_bytes=block_bytes, split=split)
+        decoded = is_utf8(spec.encoding)
+        yield from (blocks if decoded else (without_undecodable(block, path) for block in blocks))
+
+
+def _read_text(
+    file: IO[bytes], path: str, spec: SourceSpec, *, kind: str, block_bytes: int, split: Split | None
+) -> Iterator[Block]:
+    part = split if split is not None and split.start > 0 else None
+    delimiter = "\t" if kind == "tsv" else ","
+    header = _header(file, path, spec, delimiter=delimiter) if part is not None and kind != "jsonl" else None
+    text = _text(file, path, spec, split=split)
+    if kind == "jsonl":
+        first_line = split.first_line if split is not None else None
+        return read_jsonl(text, path, spec, block_bytes=block_bytes, first_line=first_line)
+    first_line = part.first_line if part is not None else 1
+    return read_csv(
+        text, path, spec, delimiter=delimiter, block_bytes=block_bytes, header=header, first_line=first_line
+    )
+
+
+def _text(file: IO[bytes], path: str, spec: SourceSpec, *, split: Split | None = None) -> Readable:
+    """Returns the text of a file, or of a part of it, as UTF-8."""
+    if split is not None:
+        stored: Readable = Section(file, start=split.start, end=split.end)
+    else:
+        stored = decompressed(file, compression_of(path, spec.compression))
+    return stored if is_utf8(spec.encoding) else Utf8Stream(stored, spec.encoding)
+
+
+def _header(file: IO[bytes], path: str, spec: SourceSpec, *, delimiter: str) -> Header:
+    """Returns the header of a file that is read from its middle."""
+    beginning = b""
+    for data in read_chunks(_text(file, path, spec), path, block_bytes=_HEADER_BYTES):
+        beginning += data
+        if beginning.strip(b"\r\n"):
+            break
+    header = parse_header(beginning, path, delimiter=delimiter, over_lines=spec.newlines_in_values)
+    check_header(header, spec, path)
+    return header

@@ -12,11 +12,12 @@ ROOT = Path(__file__).parent.parent
 LAYERS = ("preprocessing", "models", "serving", "pipeline")  # each imports only from those before it
 BEAM_MODULES = {
     "preprocessing/dataset_job.py",
-    "preprocessing/examples_job.py",
-    "preprocessing/reading_job.py",
+    "preprocessing/days_job.py",
+    "preprocessing/derive_job.py",
+    "preprocessing/ingest.py",
+    "preprocessing/remote_files.py",
     "preprocessing/runner.py",
     "preprocessing/shuffle.py",
-    "preprocessing/sources.py",
 }
 MAX_LINES = 400
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from preprocessing.errors import SourceError
-from preprocessing.sources import Block, file_format, fingerprint, match, read_table_blocks
+from preprocessing.sources import Block, check_columns, file_format, fingerprint, match, read_table_blocks
 from preprocessing.spec import SourceSpec
 
 AB = SourceSpec(paths=("x",), columns={"a": "string", "b": "string"})
@@ -286,7 +286,10 @@ class TestParquet:
     def test_an_absent_column_is_named_with_the_nearest(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"a": [1], "bb": [2]}), tmp_path / "x.parquet")
         with pytest.raises(SourceError, match="no column 'b': the nearest name is 'bb'"):
-            read(tmp_path / "x.parquet")
+            check_columns([str(tmp_path / "x.parquet")], AB)
+        required = SourceSpec(paths=("x",), columns={"b": {"type": "string", "required": True}})
+        with pytest.raises(SourceError, match="no column 'b': the nearest name is 'bb'"):
+            read(tmp_path / "x.parquet", required)
 
     def test_no_rows_are_no_blocks(self, tmp_path: Path) -> None:
         pq.write_table(pa.table({"a": [], "b": []}), tmp_path / "x.parquet")
