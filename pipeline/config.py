@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import re
 import types
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from models.config import ModelSpec
 from pipeline.config_checks import check_config
@@ -34,8 +35,25 @@ class PreprocessSpec(BaseModel):
     workers: int = Field(0, ge=0, description="Parallel workers; 0 is one for each processor.")
     mode: Literal["multi_threading", "multi_processing"] = "multi_threading"
     rows_per_shard: int = Field(
-        200_000, ge=1, description="About the largest number of impressions of a period in one file."
+        200_000, ge=1, description="About the largest number of impressions of a period in one file, or in memory."
     )
+    split_bytes: int = Field(
+        256 << 20,
+        ge=1 << 16,
+        description="Larger text files are read in parts, where sources.newlines_in_values allows.",
+    )
+    vocabulary: Literal["rebuild", "grow"] = Field(
+        "rebuild", description="grow: tokens keep their ids from run to run, new ones are appended."
+    )
+    vocabulary_since: dt.date | None = Field(
+        None, description="Of grow: the last training day of the first run, where the ids begin."
+    )
+
+    @model_validator(mode="after")
+    def _grows_since(self) -> PreprocessSpec:
+        if (self.vocabulary == "grow") != (self.vocabulary_since is not None):
+            raise ValueError("vocabulary: grow and vocabulary_since are given together")
+        return self
 
 
 class EvaluateSpec(BaseModel):

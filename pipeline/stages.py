@@ -1,15 +1,13 @@
 """The stages of the line, in order: examples, dataset, train, export, evaluate. Each makes one artefact.
 
 What an artefact follows from is in its key; so a change of the network makes no records anew, and a change of a
-source makes everything anew. `pipeline.line` runs them; the gate and the publication come after.
+source makes anew what follows from it. `pipeline.line` runs them; the gate and the publication come after.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,11 @@ import numpy as np
 from pipeline.artefacts import Artefact, Plan, finish, open_artefact
 from pipeline.config import Config
 from pipeline.display import Display
+from pipeline.example_stage import Inputs, examples_parts, find_inputs, make_examples_index, settle_as_of
 from pipeline.quiet import import_tensorflow
 from preprocessing.dataset import Dataset, open_dataset
 from preprocessing.errors import ArtefactError
-from preprocessing.estimates import estimate_rows
 from preprocessing.manifest import exists
-from preprocessing.sources import file_format, fingerprint, match
 
 __all__ = ["BEST", "SAVED_MODEL", "STAGES", "Inputs", "find_inputs", "make", "plan"]
 
@@ -33,42 +30,29 @@ SAVED_MODEL = "saved_model"
 BEST = "best"
 
 # Raised when a change of our code changes what a stage writes: older artefacts are then made anew.
-_CODE_VERSIONS = {"examples": 1, "dataset": 1, "train": 1, "export": 1, "evaluate": 1}
-
-
-@dataclasses.dataclass(frozen=True)
-class Inputs:
-    """The files of each source, and what tells their content apart."""
-
-    files: dict[str, list[str]]
-    fingerprints: dict[str, list[dict[str, Any]]]
-
-
-def find_inputs(config: Config) -> Inputs:
-    """Returns the files that the sources name.
-
-    Raises:
-        SourceError: if a source names none.
-    """
-    used = {config.data.impressions, *(join.source for join in config.data.joins)}
-    used |= {label.action.source for label in config.data.labels if label.action is not None}
-    files = {name: match(config.data.sources[name].paths, root=config.data.root) for name in sorted(used)}
-    fingerprints = {name: [_fingerprint(path, config.data.root) for path in paths] for name, paths in files.items()}
-    return Inputs(files, fingerprints)
-
-
-def _fingerprint(path: str, root: str) -> dict[str, Any]:
-    return {**fingerprint(path), "path": os.path.relpath(path, root)}
+_CODE_VERSIONS = {"examples": 2, "dataset": 2, "train": 1, "export": 1, "evaluate": 1}
 
 
 def plan(stage: str, config: Config, inputs: Inputs) -> Plan:
-    """Returns the plan of a stage: everything that its artefact follows from."""
+    """Returns the plan of a stage: everything that its artefact follows from.
+
+    Raises:
+        ArtefactError: if the examples, whose content decides, are not there.
+    """
     root = Path(config.work_dir)
-    before = {earlier: plan(earlier, config, inputs).key for earlier in _NEEDS[stage]}
+    before = {earlier: plan(earlier, config, inputs).key for earlier in _KEYED_BY[stage]}
     parts = {"code": _CODE_VERSIONS[stage], **before, **_OWN_INPUTS[stage](config, inputs)}
     return Plan(stage, root, parts, resumable=stage == "train")
 
 
+# A dataset is keyed by the rows that it holds, not by all that the examples came from.
+_KEYED_BY: dict[str, tuple[str, ...]] = {
+    "examples": (),
+    "dataset": (),
+    "train": ("dataset",),
+    "export": ("train",),
+    "evaluate": ("export", "dataset"),
+}
 _NEEDS: dict[str, tuple[str, ...]] = {
     "examples": (),
     "dataset": ("examples",),
@@ -78,16 +62,21 @@ _NEEDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _examples_inputs(config: Config, inputs: Inputs) -> Mapping[str, Any]:
+def _dataset_inputs(config: Config, inputs: Inputs) -> Mapping[str, Any]:
+    rows = open_artefact(plan("examples", config, inputs)).content
+    grows = config.preprocess.vocabulary == "grow"
     return {
-        "data": config.data.model_dump(mode="json", exclude={"root"}),
-        "rows_per_shard": config.preprocess.rows_per_shard,
-        "files": inputs.fingerprints,
+        "rows": rows["splits"],
+        "windows": rows["windows"] if grows else [],
+        "features": [feature.model_dump(mode="json") for feature in config.features],
+        "labels": [label.name for label in config.data.labels],
+        "time_zone": config.data.time_zone,
+        "negative_keep": _negative_keep(config),
     }
 
 
-def _dataset_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
-    return {"features": [feature.model_dump(mode="json") for feature in config.features]}
+def _negative_keep(config: Config) -> float:
+    return 1.0 if config.data.negative_sampling is None else config.data.negative_sampling.keep
 
 
 def _train_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
@@ -100,7 +89,7 @@ def _evaluate_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
 
 
 _OWN_INPUTS = {
-    "examples": _examples_inputs,
+    "examples": examples_parts,
     "dataset": _dataset_inputs,
     "train": _train_inputs,
     "export": lambda _config, _inputs: {},
@@ -114,6 +103,8 @@ def make(stage: str, config: Config, inputs: Inputs, *, display: Display) -> Art
     Raises:
         ArtefactError: if an earlier stage has not been run.
     """
+    if stage == "examples":
+        settle_as_of(config, inputs, is_waiting=lambda: _waits(plan(stage, config, inputs)))
     this = plan(stage, config, inputs)
     needs = {earlier: open_artefact(plan(earlier, config, inputs)) for earlier in _NEEDS[stage]}
     if not exists(this.folder):
@@ -122,59 +113,45 @@ def make(stage: str, config: Config, inputs: Inputs, *, display: Display) -> Art
         return finish(this, lambda folder: _WORK[stage](config, inputs, needs, folder, display))
 
 
+def _waits(examples: Plan) -> bool:
+    return not exists(examples.folder) or open_artefact(examples).content["waiting"]
+
+
 Needs = Mapping[str, Artefact]
 
 
-def _make_examples(config: Config, inputs: Inputs, _: Needs, folder: Path, display: Display) -> Mapping[str, Any]:
-    from preprocessing.examples_job import build_examples
-
-    with display.bar("examples", total=_expected_rows(config, inputs)) as bar:
-        summary = build_examples(
-            config.data,
-            inputs.files,
-            folder=folder,
-            rows_per_shard=config.preprocess.rows_per_shard,
-            as_of_ms=round(time.time() * 1000),
-            pipeline=_pipeline(config),
-            observe=bar,
-        )
-    return dataclasses.asdict(summary)
-
-
-def _expected_rows(config: Config, inputs: Inputs) -> int:
-    """Every row is read, and impressions are joined besides."""
-    total = 0
-    for name, paths in inputs.files.items():
-        source = config.data.sources[name]
-        rows = sum(estimate_rows(path, file_format=file_format(path, source.format)) for path in paths)
-        total += rows * (2 if name == config.data.impressions else 1)
-    return total
-
-
-def _pipeline(config: Config) -> Any:
-    from preprocessing.runner import local_pipeline
-
-    return lambda: local_pipeline(workers=config.preprocess.workers, mode=config.preprocess.mode)
+def _make_examples(config: Config, inputs: Inputs, _: Needs, __: Path, display: Display) -> Mapping[str, Any]:
+    return make_examples_index(config, inputs, display=display)
 
 
 def _make_dataset(config: Config, inputs: Inputs, needs: Needs, folder: Path, display: Display) -> Mapping[str, Any]:
-    from preprocessing.dataset_job import build_dataset
+    from preprocessing.dataset_job import RowFile, build_dataset
+    from preprocessing.runner import local_pipeline
 
-    shards = needs["examples"].content["shards"]
-    rows = {split: sum(shard[2] for shard in shards[split]) for split in shards}
+    content = needs["examples"].content
+    files = {split: [RowFile(*file) for file in members] for split, members in content["splits"].items()}
+    rows = {split: sum(file.num_rows for file in members) for split, members in files.items()}
+    grows = config.preprocess.vocabulary == "grow"
     with display.bar("dataset", total=rows["train"] + sum(rows.values())) as bar:
         splits = build_dataset(
-            needs["examples"].folder,
-            shards,
+            Path(config.work_dir),
+            files,
             features=config.features,
             labels=[label.name for label in config.data.labels],
             time_zone=config.data.time_zone,
             folder=folder,
             final_folder=plan("dataset", config, inputs).folder,
-            pipeline=_pipeline(config),
+            pipeline=lambda: local_pipeline(workers=config.preprocess.workers, mode=config.preprocess.mode),
+            windows=[[RowFile(*file) for file in window] for window in content["windows"]] if grows else (),
+            negative_keep=_negative_keep(config),
             observe=bar,
         )
-    return {"splits": {name: [shard.model_dump() for shard in shards] for name, shards in splits.items()}, "rows": rows}
+    kept = {name: sum(shard.num_rows for shard in shards) for name, shards in splits.items()}
+    return {
+        "splits": {name: [shard.model_dump() for shard in shards] for name, shards in splits.items()},
+        "rows": kept,
+        "negative_keep": _negative_keep(config),
+    }
 
 
 def _make_model(config: Config, _: Inputs, needs: Needs, folder: Path, display: Display) -> Mapping[str, Any]:

@@ -5,11 +5,14 @@ The contract: `errors`, `spec` (what a user declares), `schema` and `dataset` (w
 
 Files to rows: `sources`, `blocks`, `lines`, `read_csv`, `read_jsonl`, `read_parquet`, `json_values`, `estimates`;
 `cleaning` over `coercion`, `number_text`, `timestamps`, `list_cells`. Rows to labelled rows: `columnar` over
-`hashing`, `labels`, `splits`, `joining`. Labelled rows to records: `analysis` over `analysis_state`, `token_counts`,
-`moments`, `histogram`; `transform_plan`, `transform`, `feature_graphs`, `time_zones`, `vocabulary_table`,
-`string_tensor`; `raw_values`, `encode`, `examples` over `record_layout` and `crc32c`.
+`hashing`, `labels`, `attribution`, `visibility`, `splits`, `periods`, `joining`; `point_in_time`. Labelled rows to
+records: `analysis` over `analysis_state`, `token_counts`, `moments`, `histogram`; `transform_plan`, `transform`,
+`feature_graphs`, `time_zones`, `vocabulary_table`, `string_tensor`; `raw_values`, `encode`, `examples` over
+`record_layout` and `crc32c`.
 
-The Beam graphs: `runner`, `shuffle`, `reading_job`, `examples_job` with `examples_summary`, `dataset_job`.
+The Beam graphs: `runner`, `shuffle`; `ingest` (files), `days_job` (labelled periods) with `day_plan` and `day_rows`
+over `inventory`, `derive_job` (point-in-time columns) with `derive_plan`, brought together by `example_days` and
+`examples_summary`; `dataset_job` with `vocabulary_chain`.
 Logs with a known truth: `simulate` over `simulate_shop`, `simulate_truth`, `simulate_day`, `simulate_logs`.
 
 Importing it selects Keras 2, which multi-worker and parameter-server training need, for the whole process.
@@ -25,8 +28,8 @@ __all__ = [
     "dataset_job",
     "encode",
     "errors",
+    "example_days",
     "examples",
-    "examples_job",
     "joining",
     "labels",
     "manifest",

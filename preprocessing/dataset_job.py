@@ -1,14 +1,18 @@
-"""Second Beam job: labelled rows to records. Analysis of the training split, then one transform for all splits.
+"""Last Beam job: labelled rows to records. Analysis of the training split, then one transform for all splits.
 
-rows/train/*.parquet -> analyse -> merge -> transform (one TensorFlow graph), vocabularies, statistics
-rows/*/*.parquet     -> transform -> <split>/<period>-<shard>.tfrecord, in the order of the rows
+rows of the training window -> analyse, a state for each file -> merge -> transform (one TensorFlow graph), vocabularies
+rows of all splits          -> transform -> <split>/<period>-<shard>.tfrecord, in the order of the rows
+
+States are kept by what they were made from: a daily run analyses the files of the new day.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,114 +23,182 @@ from apache_beam.utils.shared import Shared
 
 from preprocessing import analysis
 from preprocessing.dataset import SCHEMA_FILE, TRANSFORM_FOLDER, Shard
+from preprocessing.days_job import to_json
 from preprocessing.encode import encode_columns
 from preprocessing.errors import ArtefactError
 from preprocessing.examples import write_records
-from preprocessing.manifest import write_json
-from preprocessing.runner import follow_progress, plain_errors, report_rows
+from preprocessing.manifest import digest, write_json
+from preprocessing.negative_sampling import kept_rows
+from preprocessing.runner import MakePipeline, follow_progress, plain_errors, report_rows
 from preprocessing.schema import LABEL_PREFIX, WEIGHT_COLUMN, DatasetSchema
 from preprocessing.spec import FeatureSpec, columns_of
 from preprocessing.transform import load_transform, save_transform
 from preprocessing.transform_plan import plan_transform
+from preprocessing.vocabulary import Vocabulary
+from preprocessing.vocabulary_chain import grown_vocabularies
 
-__all__ = ["build_dataset"]
+__all__ = ["RowFile", "build_dataset"]
+
+# Raised when a change of our code changes what a state holds.
+_STATE_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class RowFile:
+    """A file of labelled rows: the period they are of, its path below the work folder, their number."""
+
+    period: str
+    path: str
+    num_rows: int
 
 
 def build_dataset(
-    examples: Path,
-    shards: Mapping[str, Sequence[tuple[str, str, int]]],
+    work: Path,
+    files: Mapping[str, Sequence[RowFile]],
     *,
     features: Sequence[FeatureSpec],
     labels: Sequence[str],
     time_zone: str,
     folder: Path,
     final_folder: Path,
-    pipeline: Callable[[], beam.Pipeline],
+    pipeline: MakePipeline,
+    windows: Sequence[Sequence[RowFile]] = (),
+    negative_keep: float = 1.0,
     observe: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, list[Shard]]:
     """Runs the job into `folder` (a temporary one; the caller completes it) and returns the shards of each split.
 
     Args:
-        examples: the finished artefact of `examples_job`.
-        shards: of each split, (period, file relative to `examples`, rows).
+        work: the work folder; the paths of row files are relative to it, and states are kept below it.
+        files: of each split, the files of its rows in order.
         features: the features section of the config.
         labels: names of the labels, in order.
         time_zone: zone of hours and days of the week.
         folder: where the dataset is written; `scratch` below it is the caller's to remove.
         final_folder: where it will stand; row files are referred to from there.
         pipeline: makes a Beam pipeline.
+        windows: training windows along which vocabularies grow, the last one being that of `files`; none: they are
+            built afresh.
+        negative_keep: share of the negative training rows that is kept.
         observe: told the number of rows analysed and encoded so far.
     """
     needed = sorted({column for feature in features for column in columns_of(feature)})
-    columns = [*needed, *(LABEL_PREFIX + label for label in labels), WEIGHT_COLUMN]
     progress = folder / "scratch" / "progress"
-    states = folder / "scratch" / "states"
-    states.mkdir(parents=True)
-    for split in shards:
+    states = work / "states"
+    states.mkdir(parents=True, exist_ok=True)
+    for split in files:
         (folder / split).mkdir()
+    names = {file: states / _state_name(file, features) for file in _distinct([files["train"], *windows])}
     with plain_errors(), follow_progress(progress, observe):
+        missing = [(str(work / file.path), str(path)) for file, path in names.items() if not path.exists()]
+        if missing:
+            with pipeline() as p:
+                analyse = beam.Map(_analyse, features=features, columns=needed, progress=str(progress))
+                _ = p | beam.Create(missing) | beam.Reshuffle() | analyse
+        vocabularies = None
+        if windows:
+            chain = [[names[file] for file in window] for window in windows]
+            vocabularies = grown_vocabularies(features, chain, root=work / "vocabularies")
+        schema = _plan(
+            work / files["train"][0].path,
+            features,
+            labels=labels,
+            time_zone=time_zone,
+            folder=folder,
+            states=[names[file] for file in files["train"]],
+            vocabularies=vocabularies,
+            negative_keep=negative_keep,
+        )
+        shards = _shards(files, here=Path(os.path.relpath(work, final_folder)))
         with pipeline() as p:
-            files = [str(examples / path) for _, path, _ in shards["train"]]
-            analyse = beam.Map(_analyse, features=features, columns=needed, folder=str(states), progress=str(progress))
-            _ = p | beam.Create(files) | beam.Reshuffle() | analyse
-        sample = examples / shards["train"][0][1]
-        schema = _plan(sample, features, labels=labels, time_zone=time_zone, folder=folder, states=states)
-        with pipeline() as p:
-            work = [
-                (str(examples / path), str(folder / _record_name(path)))
-                for paths in shards.values()
-                for _, path, _ in paths
+            elements = [
+                (str(work / file.path), str(folder / shard.records), negative_keep if split == "train" else 1.0)
+                for split in files
+                for file, shard in zip(files[split], shards[split], strict=True)
             ]
+            columns = [*needed, *(LABEL_PREFIX + label for label in labels), WEIGHT_COLUMN]
             encode = _Encode(
                 folder / TRANSFORM_FOLDER, schema, features=features, columns=columns, progress=str(progress)
             )
-            _ = p | beam.Create(work) | beam.Reshuffle() | beam.ParDo(encode)
-    here = Path(os.path.relpath(examples, final_folder))
+            done = p | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(encode)
+            _ = done | to_json(folder / "scratch" / "encoded.json")
+    rows = dict(json.loads((folder / "scratch" / "encoded.json").read_bytes()))
     return {
-        split: [
-            Shard(period=period, records=_record_name(path), rows=str(here / path), num_rows=num_rows)
-            for period, path, num_rows in paths
-        ]
-        for split, paths in shards.items()
+        split: [shard.model_copy(update={"num_rows": rows[str(folder / shard.records)]}) for shard in shards[split]]
+        for split in shards
     }
 
 
-def _record_name(rows_path: str) -> str:
-    split, name = Path(rows_path).parts[-2:]
-    return f"{split}/{name.removesuffix('.parquet')}.tfrecord"
+def _distinct(groups: Sequence[Sequence[RowFile]]) -> list[RowFile]:
+    return list(dict.fromkeys(file for group in groups for file in group))
 
 
-def _analyse(path: str, *, features: Sequence[FeatureSpec], columns: Sequence[str], folder: str, progress: str) -> None:
+def _state_name(file: RowFile, features: Sequence[FeatureSpec]) -> str:
+    """Returns a name that follows from the rows, which the path tells, and from what is looked at in them."""
+    return f"{digest([_STATE_FORMAT, file.path, [feature.model_dump(mode='json') for feature in features]])}.state"
+
+
+def _shards(files: Mapping[str, Sequence[RowFile]], *, here: Path) -> dict[str, list[Shard]]:
+    """Returns the shards to be written: of each period its files by number."""
+    shards: dict[str, list[Shard]] = {split: [] for split in files}
+    for split, members in files.items():
+        seen: dict[str, int] = {}
+        for file in members:
+            number = seen[file.period] = seen.get(file.period, -1) + 1
+            records = f"{split}/{file.period}-{number:05d}.tfrecord"
+            rows = str(here / file.path)
+            shards[split].append(Shard(period=file.period, records=records, rows=rows, num_rows=file.num_rows))
+    return shards
+
+
+def _analyse(
+    element: tuple[str, str], *, features: Sequence[FeatureSpec], columns: Sequence[str], progress: str
+) -> None:
+    path, target = element
     table = _read_rows(path, columns)
     state = analysis.analyse(table, features)
-    target = Path(folder) / f"{Path(path).name}.state"
-    temporary = target.with_name(f".{uuid.uuid4().hex}")
+    temporary = Path(target).with_name(f".{uuid.uuid4().hex}")
     temporary.write_bytes(analysis.to_bytes(state))
     temporary.replace(target)
     report_rows(progress, table.num_rows)
 
 
-def _read_rows(path: str, columns: Sequence[str]) -> pa.Table:
+def _read_rows(path: str, columns: Sequence[str] | None) -> pa.Table:
     try:
-        return pq.read_table(path, columns=list(columns))
+        return pq.read_table(path, columns=None if columns is None else list(columns))
     except (OSError, pa.ArrowException) as error:
         raise ArtefactError(f"{path} cannot be read: {error}; remove its artefact and run again") from error
 
 
 def _plan(
-    sample: Path, features: Sequence[FeatureSpec], *, labels: Sequence[str], time_zone: str, folder: Path, states: Path
+    sample: Path,
+    features: Sequence[FeatureSpec],
+    *,
+    labels: Sequence[str],
+    time_zone: str,
+    folder: Path,
+    states: Sequence[Path],
+    vocabularies: Mapping[str, Vocabulary] | None,
+    negative_keep: float,
 ) -> DatasetSchema:
-    """Merges the states in the order of their names, and writes all that the transform is made of."""
-    files = sorted(path for path in states.iterdir() if path.suffix == ".state")
-    state = analysis.merge([analysis.from_bytes(path.read_bytes()) for path in files])
+    """Merges the states in their order, and writes all that the transform is made of."""
+    state = analysis.merge([analysis.from_bytes(path.read_bytes()) for path in states])
     file_schema: pa.Schema = pq.read_schema(sample)
     raw_types = {column: file_schema.field(column).type for feature in features for column in columns_of(feature)}
-    plan = plan_transform(features, state, time_zone=time_zone, labels=labels, raw_types=raw_types)
+    plan = plan_transform(
+        features,
+        state,
+        time_zone=time_zone,
+        labels=labels,
+        raw_types=raw_types,
+        vocabularies=vocabularies,
+        negative_keep=negative_keep,
+    )
     save_transform(plan, folder / TRANSFORM_FOLDER)
-    vocabularies = folder / "vocabularies"
-    vocabularies.mkdir()
+    words = folder / "vocabularies"
+    words.mkdir()
     for table, vocabulary in plan.vocabularies.items():
-        vocabulary.save(vocabularies / f"{table}.parquet")
+        vocabulary.save(words / f"{table}.parquet")
     write_json(folder / "statistics.json", analysis.summary(state))
     (folder / SCHEMA_FILE).write_text(plan.schema.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return plan.schema
@@ -156,11 +228,21 @@ class _Encode(beam.DoFn):
         """Takes the transform that all threads of this process share: loading it costs seconds."""
         self._transform = self._shared.acquire(lambda: load_transform(self._folder))
 
-    def process(self, element: tuple[str, str]) -> None:
-        rows_path, records_path = element
-        table = _read_rows(rows_path, self._columns)
+    def process(self, element: tuple[str, str, float]) -> Iterator[tuple[str, int]]:
+        rows_path, records_path, keep = element
+        num_rows, table = self._read(rows_path, keep)
         encoded = encode_columns(self._transform, self._schema, self._features, table)
         temporary = f"{records_path}.{uuid.uuid4().hex}.tmp"
         write_records(Path(temporary), encoded)
         os.replace(temporary, records_path)
-        report_rows(self._progress, table.num_rows)
+        report_rows(self._progress, num_rows)
+        yield records_path, table.num_rows
+
+    def _read(self, path: str, keep: float) -> tuple[int, pa.Table]:
+        """Returns the number of rows in a file, and those to encode: which are kept follows from all raw columns."""
+        if keep == 1.0:
+            table = _read_rows(path, self._columns)
+            return table.num_rows, table
+        whole = _read_rows(path, None)
+        chosen = whole.filter(pa.array(kept_rows(whole, keep=keep, labels=self._schema.labels)))
+        return whole.num_rows, chosen.select(self._columns)

@@ -25,7 +25,9 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from preprocessing import errors
 
-__all__ = ["RecordBatchCoder", "follow_progress", "local_pipeline", "plain_errors", "report_rows"]
+__all__ = ["MakePipeline", "RecordBatchCoder", "follow_progress", "local_pipeline", "plain_errors", "report_rows"]
+
+MakePipeline = Callable[[], beam.Pipeline]
 
 _POLL_S = 0.5
 # Worker threads flush their output by size, between elements, and by a timer, from another thread, which can tear an

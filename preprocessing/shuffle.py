@@ -13,6 +13,7 @@ storage. A file is named anew for each attempt and announced only once it is com
 from __future__ import annotations
 
 import dataclasses
+import functools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,17 @@ import pyarrow as pa
 from preprocessing.columnar import partition_slices
 from preprocessing.runner import RecordBatchCoder
 
-__all__ = ["BUCKETS", "ColumnarShuffle", "Partition", "Slice", "num_partitions", "read_slices", "read_spilled", "spill"]
+__all__ = [
+    "BUCKETS",
+    "ColumnarShuffle",
+    "Partition",
+    "Slice",
+    "cut",
+    "num_partitions",
+    "read_slices",
+    "read_spilled",
+    "spill",
+]
 
 BUCKETS = 256
 _CODER = RecordBatchCoder()
@@ -59,28 +70,30 @@ class Partition:
     slices: tuple[Slice, ...]
 
 
-class _Cut(beam.DoFn):
-    """Sorts a batch by (group, bucket) and emits its slices."""
+def cut(
+    element: tuple[str, pa.RecordBatch], *, group_by: GroupBy, carrier: Carrier, folder: str
+) -> Iterator[tuple[Key, Any]]:
+    """Sorts a batch by (group, bucket) and yields its slices under them.
 
-    def __init__(self, *, group_by: GroupBy, carrier: Carrier, folder: str) -> None:
-        self._group_by = group_by
-        self._carrier = carrier
-        self._folder = folder
-
-    def process(self, element: tuple[str, pa.RecordBatch]) -> Iterator[tuple[Key, Any]]:
-        source, batch = element
-        batch, groups, hashes = self._group_by(source, batch)
-        if batch.num_rows == 0:
-            return
-        keys = groups.astype(np.int64) * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
-        distinct, codes = np.unique(keys, return_inverse=True)
-        order, offsets = partition_slices(codes)
-        batch = batch.take(pa.array(order))
-        path = spill(batch, self._folder) if self._carrier == "files" else ""
-        for key, start, end in zip(distinct, offsets[:-1], offsets[1:], strict=True):
-            payload = b"" if path else _CODER.encode(batch.slice(start, end - start))
-            piece = Slice(source, int(end - start), path, int(start), payload)
-            yield divmod(int(key), BUCKETS), piece.to_tuple()
+    Args:
+        element: source and batch.
+        group_by: see `ColumnarShuffle`.
+        carrier: see the module.
+        folder: where the sorted batch goes if the carrier is files.
+    """
+    source, batch = element
+    batch, groups, hashes = group_by(source, batch)
+    if batch.num_rows == 0:
+        return
+    keys = groups.astype(np.int64) * BUCKETS + (hashes % np.uint64(BUCKETS)).astype(np.int64)
+    distinct, codes = np.unique(keys, return_inverse=True)
+    order, offsets = partition_slices(codes)
+    batch = batch.take(pa.array(order))
+    path = spill(batch, folder) if carrier == "files" else ""
+    for key, start, end in zip(distinct, offsets[:-1], offsets[1:], strict=True):
+        payload = b"" if path else _CODER.encode(batch.slice(start, end - start))
+        piece = Slice(source, int(end - start), path, int(start), payload)
+        yield divmod(int(key), BUCKETS), piece.to_tuple()
 
 
 class ColumnarShuffle(beam.PTransform):
@@ -99,7 +112,7 @@ class ColumnarShuffle(beam.PTransform):
         self, *, group_by: GroupBy, sized_by: str, rows_per_partition: int, carrier: Carrier, folder: Path
     ) -> None:
         super().__init__()
-        self._cut = _Cut(group_by=group_by, carrier=carrier, folder=str(folder))
+        self._cut = functools.partial(cut, group_by=group_by, carrier=carrier, folder=str(folder))
         self._sized_by = sized_by
         self._rows = rows_per_partition
 
@@ -110,7 +123,7 @@ class ColumnarShuffle(beam.PTransform):
         be encoded, and Beam may flush a half-written element while Arrow encodes without the interpreter lock.
         """
         inputs = pcolls if isinstance(pcolls, tuple) else (pcolls,)
-        cut = tuple(pcoll | f"Cut{i}" >> beam.ParDo(self._cut) for i, pcoll in enumerate(inputs))
+        cut = tuple(pcoll | f"Cut{i}" >> beam.FlatMap(self._cut) for i, pcoll in enumerate(inputs))
         slices = cut | "Slices" >> beam.Flatten() | "Materialise" >> beam.Reshuffle()
         counts = (
             slices
@@ -145,8 +158,11 @@ def _to_partition(element: tuple[Key, Iterable[Any]]) -> Partition:
     return Partition(group, index, tuple(sorted((Slice(*piece) for piece in pieces), key=Slice.to_tuple)))
 
 
-def read_slices(slices: Sequence[Slice], *, source: str, schema: pa.Schema) -> pa.Table:
-    """Returns the rows of one source in a partition, in no meaningful order; an empty table if there are none."""
+def read_slices(slices: Sequence[Slice], *, source: str, schema: pa.Schema | None) -> pa.Table:
+    """Returns the rows of one source in a partition, in no meaningful order; an empty table if there are none.
+
+    `schema` may be None where there are slices of the source.
+    """
     batches = []
     for path, start, num_rows, payload in _joined_ranges([piece for piece in slices if piece.source == source]):
         batches.append(read_spilled(path).slice(start, num_rows) if path else _CODER.decode(payload))

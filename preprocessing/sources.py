@@ -21,7 +21,7 @@ from preprocessing.read_csv import read_csv
 from preprocessing.read_jsonl import read_jsonl
 from preprocessing.read_parquet import read_parquet
 from preprocessing.spec import SourceSpec
-from preprocessing.text_splits import Split, plan_splits
+from preprocessing.text_splits import Split, is_large_text, plan_splits
 
 __all__ = [
     "Block",
@@ -30,6 +30,7 @@ __all__ = [
     "check_columns",
     "file_format",
     "fingerprint",
+    "is_large_text",
     "match",
     "match_source",
     "plan_splits",

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from preprocessing.columnar import hash_rows
 from preprocessing.hashing import mix
-from preprocessing.spec import ColumnSplit, HashSplit, Period, SplitSpec, TimeSplit
+from preprocessing.spec import ColumnSplit, HashSplit, Period, RollingSplit, SplitSpec, TimeSplit
 from preprocessing.time_zones import zone_offsets
 
 __all__ = ["NO_DAY", "assign", "day_of", "period_name", "period_of"]
@@ -62,7 +62,7 @@ def assign(table: pa.Table, spec: SplitSpec, *, days: npt.NDArray[np.int32] | No
         return _by_column(table.column(spec.column), spec)
     if days is None:
         raise ValueError("a split by time needs the day of each row")
-    return _by_day(days, spec)
+    return _by_day(days, spec.days() if isinstance(spec, RollingSplit) else spec)
 
 
 def _by_day(days: npt.NDArray[np.int32], spec: TimeSplit) -> npt.NDArray[np.int8]:

@@ -18,7 +18,7 @@ from preprocessing.partitions import stored_columns
 from preprocessing.read_jsonl import JsonKeys
 from preprocessing.spec import SourceSpec
 
-__all__ = ["Split", "plan_splits"]
+__all__ = ["Split", "is_large_text", "plan_splits"]
 
 _PIECE_BYTES = 4 << 20
 
@@ -46,17 +46,23 @@ def plan_splits(path: str, spec: SourceSpec, *, split_bytes: int) -> list[Split 
     Raises:
         SourceError: if the file cannot be read, or a declared key is in no line of it (JSON lines).
     """
+    if not is_large_text(path, spec, split_bytes=split_bytes):
+        return [None]
     kind = file_format(path, spec.format)
-    compressed = compression_of(path, spec.compression) != "none"
-    joined = kind != "jsonl" and spec.newlines_in_values
-    if kind == "parquet" or compressed or joined or not keeps_line_ends(spec.encoding):
-        return [None]
-    if size_bytes(path) <= split_bytes:
-        return [None]
     keys = JsonKeys(stored_columns(spec).values() if kind == "jsonl" and is_utf8(spec.encoding) else ())
     splits = _cut(path, split_bytes=split_bytes, keys=keys, has_header=kind != "jsonl")
     keys.check(path)
     return list(splits)
+
+
+def is_large_text(path: str, spec: SourceSpec, *, split_bytes: int) -> bool:
+    """Returns whether `plan_splits` would cut a file; it is not read."""
+    kind = file_format(path, spec.format)
+    compressed = compression_of(path, spec.compression) != "none"
+    joined = kind != "jsonl" and spec.newlines_in_values
+    if kind == "parquet" or compressed or joined or not keeps_line_ends(spec.encoding):
+        return False
+    return size_bytes(path) > split_bytes
 
 
 def _cut(path: str, *, split_bytes: int, keys: JsonKeys, has_header: bool) -> list[Split]:

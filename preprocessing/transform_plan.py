@@ -31,10 +31,10 @@ from preprocessing.spec import (
 )
 from preprocessing.string_tensor import serialise_strings
 from preprocessing.time_zones import zone_offsets
-from preprocessing.token_counts import merge_counts
+from preprocessing.token_counts import TokenCounts, merge_counts
 from preprocessing.vocabulary import Vocabulary
 
-__all__ = ["FeaturePlan", "TransformPlan", "indicator_name", "plan_transform"]
+__all__ = ["FeaturePlan", "TransformPlan", "count_tables", "indicator_name", "plan_transform"]
 
 _FORMAT = 1
 # A float32 has 24 bits: a spread below this share of the mean is rounding, as is one that float32 cannot hold.
@@ -119,6 +119,8 @@ def plan_transform(
     time_zone: str,
     labels: Sequence[str],
     raw_types: Mapping[str, pa.DataType],
+    vocabularies: Mapping[str, Vocabulary] | None = None,
+    negative_keep: float = 1.0,
 ) -> TransformPlan:
     """Returns the plan of a transform.
 
@@ -128,6 +130,8 @@ def plan_transform(
         time_zone: IANA name, of hours and days.
         labels: names of the labels, in order.
         raw_types: Arrow type of each column of the joined rows.
+        vocabularies: of each table that has one; None: built from `state`.
+        negative_keep: share of the negative training rows that is kept.
 
     Raises:
         DataError: if the training split had no rows.
@@ -137,7 +141,7 @@ def plan_transform(
             raise DataError(
                 "the training split has no rows to learn from; check data.split against the days of the logs"
             )
-    vocabularies = _vocabularies(features, state)
+    vocabularies = dict(vocabularies or _vocabularies(features, state))
     plans = tuple(_plan_feature(feature, state.features[feature.name]) for feature in features)
     schema = DatasetSchema(
         raw_columns=_raw_columns(features, raw_types),
@@ -159,6 +163,7 @@ def plan_transform(
         dense=tuple(name for feature in features for name in _dense_names(feature)),
         tables=_tables(plans, vocabularies),
         labels=tuple(labels),
+        negative_keep=negative_keep,
     )
     return TransformPlan(schema=schema, features=plans, vocabularies=vocabularies, time_zone=time_zone)
 
@@ -168,17 +173,25 @@ def _is_list(feature: FeatureSpec) -> TypeGuard[MultivaluedFeature | BucketedLis
 
 
 def _vocabularies(features: Sequence[FeatureSpec], state: State) -> dict[str, Vocabulary]:
-    """Returns a vocabulary for each table that has one, from the counts of all features that share it."""
+    """Returns a fresh vocabulary for each table that has one."""
+    return {
+        table: vocabulary.build(counts, min_count=owner.min_count, max_size=owner.max_size, num_oov=owner.oov_buckets)
+        for table, (owner, counts) in count_tables(features, state).items()
+    }
+
+
+def count_tables(
+    features: Sequence[FeatureSpec], state: State
+) -> dict[str, tuple[CategoricalFeature | MultivaluedFeature, TokenCounts]]:
+    """Returns, for each table with a vocabulary, a feature that declares it and the counts of all that share it."""
     shared: dict[str, list[CategoricalFeature | MultivaluedFeature]] = {}
     for feature in features:
         if isinstance(feature, CategoricalFeature | MultivaluedFeature):
             shared.setdefault(feature.table or feature.name, []).append(feature)
     return {
-        table: vocabulary.build(
+        table: (
+            members[0],
             merge_counts([tokens for one in members if (tokens := state.features[one.name].tokens) is not None]),
-            min_count=members[0].min_count,
-            max_size=members[0].max_size,
-            num_oov=members[0].oov_buckets,
         )
         for table, members in shared.items()
     }

@@ -36,6 +36,7 @@ __all__ = [
     "bucket_rows",
     "build",
     "first_token_id",
+    "grow",
     "hashed_rows",
     "integer_rows",
     "load",
@@ -154,3 +155,28 @@ def build(counts: TokenCounts, *, min_count: int, max_size: int | None, num_oov:
     table = table.take(order)
     tokens = table["token"].combine_chunks()
     return Vocabulary(tokens=tokens, counts=table["count"].to_numpy().astype(np.int64), num_oov=num_oov)
+
+
+def grow(previous: Vocabulary, counts: TokenCounts, *, min_count: int, max_size: int | None) -> Vocabulary:
+    """Returns `previous` with new tokens after its own, so that every token keeps its id.
+
+    New are tokens seen at least `min_count` times that `previous` has not, in the order of `build`. Counts are those
+    of `counts`; a token that is no longer seen stays, with count 0.
+
+    Args:
+        previous: the vocabulary of the run before.
+        counts: merged counts of all columns that share the table.
+        min_count: least count of a new token.
+        max_size: greatest number of tokens, old ones included; None for no limit.
+    """
+    place = pc.index_in(previous.tokens, value_set=counts.tokens)
+    seen = np.append(counts.counts, 0)[pc.fill_null(place, len(counts.counts)).to_numpy()]
+    is_new = pc.invert(pc.is_in(counts.tokens, value_set=previous.tokens))
+    others = TokenCounts(counts.tokens.filter(is_new), counts.counts[is_new.to_numpy(zero_copy_only=False)])
+    room = None if max_size is None else max(0, max_size - len(previous.tokens))
+    added = build(others, min_count=min_count, max_size=room, num_oov=previous.num_oov)
+    return Vocabulary(
+        tokens=pa.concat_arrays([previous.tokens, added.tokens]),
+        counts=np.concatenate([seen, added.counts]),
+        num_oov=previous.num_oov,
+    )

@@ -1,0 +1,121 @@
+"""What the ingested files of each source hold, by period, and where in them the rows of a shard lie."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preprocessing.ingest import BUCKETS, block_path, merge_period
+from preprocessing.manifest import read_manifest
+
+__all__ = ["Log", "Range", "num_shards", "read_ranges"]
+
+# A run of rows in a file of blocks: (file, first row, number of rows).
+Range = tuple[str, int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Log:
+    """The ingested files of one source, in order.
+
+    Attributes:
+        keys: of each unit, its key.
+        contents: of each unit, the content of its manifest.
+        periods: of each period, the summary of its rows in all units.
+        slices: period, bucket, file, start, rows; sorted by period, then bucket.
+    """
+
+    keys: tuple[str, ...]
+    contents: tuple[dict[str, Any], ...]
+    periods: dict[int, dict[str, int]]
+    files: tuple[str, ...]
+    slices: np.ndarray
+
+    @classmethod
+    def load(cls, root: Path, keys: Sequence[str]) -> Log:
+        """Returns the log made of finished units below `root`."""
+        contents = [read_manifest(root / key)["content"] for key in keys]
+        periods: dict[int, dict[str, int]] = {}
+        for content in contents:
+            for number, found in content["periods"].items():
+                periods[int(number)] = merge_period(periods.get(int(number)), found)
+        files: list[str] = []
+        parts = []
+        for key in keys:
+            table = pq.read_table(root / key / "slices.parquet")
+            columns = [
+                table[name].to_numpy().astype(np.int64) for name in ("period", "bucket", "block", "start", "rows")
+            ]
+            columns[2] = columns[2] + len(files)
+            parts.append(np.stack(columns, axis=1))
+            num_blocks = len(np.unique(parts[-1][:, 2]))
+            files += [block_path(root / key, block) for block in range(num_blocks)]
+        slices = np.concatenate(parts) if parts else np.zeros((0, 5), np.int64)
+        order = np.lexsort((slices[:, 3], slices[:, 2], slices[:, 1], slices[:, 0]))
+        return cls(tuple(keys), tuple(contents), dict(sorted(periods.items())), tuple(files), slices[order])
+
+    def ranges(self, periods: Iterable[int], *, shard: int = 0, shards: int = 1) -> list[Range]:
+        """Returns where the rows of one of `shards` equal shares of the buckets lie, neighbours as one."""
+        return [piece for period in periods for piece in self._ranges_of(period, shard, shards)]
+
+    def _ranges_of(self, period: int, shard: int, shards: int) -> list[Range]:
+        first, last = np.searchsorted(self.slices[:, 0], [period, period + 1])
+        rows = self.slices[first:last]
+        rows = rows[rows[:, 1] * shards // BUCKETS == shard]
+        rows = rows[np.lexsort((rows[:, 3], rows[:, 2]))]
+        if not len(rows):
+            return []
+        follows = (rows[1:, 2] == rows[:-1, 2]) & (rows[1:, 3] == rows[:-1, 3] + rows[:-1, 4])
+        starts = np.flatnonzero(np.concatenate([[True], ~follows]))
+        sizes = np.add.reduceat(rows[:, 4], starts)
+        return [
+            (self.files[int(block)], int(start), int(size))
+            for block, start, size in zip(rows[starts, 2], rows[starts, 3], sizes, strict=True)
+        ]
+
+    def all_ranges(self) -> list[Range]:
+        """Returns all rows in the order of reading: what a side table is."""
+        return self.ranges(self.periods)
+
+    def overlapping(self, first_ms: int, last_ms: int) -> list[int]:
+        """Returns the periods with events between two times, both included."""
+        return [
+            number
+            for number, found in self.periods.items()
+            if found["last_ms"] >= first_ms and found["first_ms"] <= last_ms
+        ]
+
+    def digest_of(self, periods: Iterable[int]) -> list[tuple[int, int, int]]:
+        """Returns what tells the rows of periods apart: (period, rows, digest), whatever files they lie in."""
+        return [(p, self.periods[p]["rows"], self.periods[p]["digest"]) for p in periods if p in self.periods]
+
+
+def num_shards(num_rows: int, rows_per_shard: int) -> int:
+    """Returns how many shards a period of so many rows is stored in: 1 to `BUCKETS`."""
+    return max(1, min(BUCKETS, -(-num_rows // rows_per_shard)))
+
+
+def read_ranges(ranges: Sequence[Range], *, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+    """Returns the rows of ranges, mapped rather than read where memory allows, one after another.
+
+    Args:
+        ranges: from `Log`.
+        schema: of the table if there are no ranges.
+        columns: names to keep; None for all.
+    """
+    maps: dict[str, pa.RecordBatch] = {}
+    batches = []
+    for path, start, rows in ranges:
+        if path not in maps:
+            batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+            maps[path] = batch if columns is None else batch.select(list(columns))
+        batches.append(maps[path].slice(start, rows))
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    return pa.Table.from_batches(batches, schema=schema)
