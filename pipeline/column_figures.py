@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 
 from preprocessing.histogram import Histogram
+from preprocessing.number_counts import NumberCounts, number_counts
 from preprocessing.profile import ColumnProfile
 from preprocessing.schema import LABEL_PREFIX, WEIGHT_COLUMN
 from preprocessing.shown_text import shown_text
@@ -21,7 +21,6 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _TOP = 5
 _BARS = 24
 _SKEWED = 20  # times its median: then a logarithm shows more
-_Show = Callable[[float], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +82,7 @@ class ColumnFigures:
 def column_figures(name: str, column: ColumnProfile, *, is_clock: bool = False) -> ColumnFigures:
     """Returns the figures of a column; numbers of a clock (ms since 1970 UTC) are shown as times."""
     show = _shown_time if is_clock else shown_number
-    values = column.values if column.values is not None and column.values.total() else None
+    values = None if column.values is None or is_clock or not column.values.total() else number_counts(column)[0]
     return ColumnFigures(
         name=name,
         title=shown_name(name),
@@ -96,10 +95,10 @@ def column_figures(name: str, column: ColumnProfile, *, is_clock: bool = False) 
         is_exact=column.tokens.is_exact,
         smallest=None if column.smallest is None else show(column.smallest),
         largest=None if column.largest is None else show(column.largest),
-        quantiles={} if values is None else _quantiles(values, show),
+        quantiles={} if values is None else _quantiles(values),
         lengths={} if column.lengths is None else _lengths(column.lengths),
         top=() if is_clock else _top(column),
-        bars=_token_bars(column) if values is None else _number_bars(values, show),
+        bars=_bars(column, values) if not is_clock else (),
     )
 
 
@@ -124,9 +123,9 @@ def _shown_time(value_ms: float) -> str:
         return shown_number(value_ms)
 
 
-def _quantiles(values: Histogram, show: _Show) -> dict[str, str]:
+def _quantiles(values: NumberCounts) -> dict[str, str]:
     found = values.quantiles(QUANTILES)
-    return {f"{share:.0%}": show(float(value)) for share, value in zip(QUANTILES, found, strict=True)}
+    return {f"{share:.0%}": shown_number(float(value)) for share, value in zip(QUANTILES, found, strict=True)}
 
 
 def _lengths(lengths: Histogram) -> dict[str, int]:
@@ -140,36 +139,36 @@ def _top(column: ColumnProfile) -> tuple[TopValue, ...]:
     tokens = column.tokens
     if column.values is not None and not tokens.is_exact:  # the histogram has seen all, the sample has not
         places = np.argsort(-column.values.counts, kind="stable")[:_TOP]
-        texts = [shown_number(float(value)) for value in column.values.edges()[places]]
-        counts = column.values.counts[places].tolist()
-    else:
-        places = tokens.top(_TOP)
-        texts = [shown_text(text) for text in tokens.texts.take(pa.array(places)).to_pylist()]
-        counts = tokens.counts[places].tolist()
-    return tuple(TopValue(text, count, count / tokens.total) for text, count in zip(texts, counts, strict=True))
+        found = zip(column.values.edges()[places], column.values.counts[places], strict=True)
+        return tuple(TopValue(shown_number(float(edge)), int(count), count / tokens.total) for edge, count in found)
+    return tuple(TopValue(text, count, count / tokens.total) for text, count in _top_tokens(column, _TOP))
 
 
-def _token_bars(column: ColumnProfile) -> tuple[Bar, ...]:
+def _top_tokens(column: ColumnProfile, size: int) -> list[tuple[str, int]]:
     tokens = column.tokens
-    places = tokens.top(_BARS)
-    texts = [shown_text(text) for text in tokens.texts.take(pa.array(places)).to_pylist()]
-    counts = tokens.counts[places].tolist()
-    return tuple(Bar(text, count / tokens.total) for text, count in zip(texts, counts, strict=True))
+    places = tokens.top(size)
+    texts = tokens.texts.take(pa.array(places)).to_pylist()
+    return [(shown_text(text), count) for text, count in zip(texts, tokens.counts[places].tolist(), strict=True)]
 
 
-def _number_bars(values: Histogram, show: _Show) -> tuple[Bar, ...]:
+def _bars(column: ColumnProfile, values: NumberCounts | None) -> tuple[Bar, ...]:
+    if values is not None:
+        return _number_bars(values)
+    return tuple(Bar(text, count / column.tokens.total) for text, count in _top_tokens(column, _BARS))
+
+
+def _number_bars(numbers: NumberCounts) -> tuple[Bar, ...]:
     """Returns a bar for each of few values, or else for ranges of equal width of the value, or its logarithm."""
-    edges = values.edges()
-    if len(edges) <= _BARS:
-        shares = values.counts / values.total()
-        return tuple(Bar(show(float(edge)), float(share)) for edge, share in zip(edges, shares, strict=True))
-    low, middle, high = values.quantiles([0.005, 0.5, 0.995])
+    values, shares = numbers.values, numbers.counts / numbers.total()
+    if len(values) <= _BARS:
+        return tuple(Bar(shown_number(float(one)), float(share)) for one, share in zip(values, shares, strict=True))
+    low, middle, high = numbers.quantiles([0.005, 0.5, 0.995])
     if low >= 0 and high > _SKEWED * middle:
         bounds = np.expm1(np.linspace(np.log1p(low), np.log1p(high), _BARS + 1))
     else:
         bounds = np.linspace(low, high, _BARS + 1)
-    places = np.clip(np.searchsorted(bounds, edges, side="right") - 1, 0, _BARS - 1)
-    shares = np.bincount(places, values.counts, minlength=_BARS) / values.total()
-    ends = [show(float(bound)) for bound in bounds]
+    places = np.clip(np.searchsorted(bounds, values, side="right") - 1, 0, _BARS - 1)
+    heights = np.bincount(places, shares, minlength=_BARS)
+    ends = [shown_number(float(bound)) for bound in bounds]
     labels = [f"{start} to {end}" for start, end in itertools.pairwise(ends)]
-    return tuple(Bar(label, float(share)) for label, share in zip(labels, shares, strict=True))
+    return tuple(Bar(label, float(height)) for label, height in zip(labels, heights, strict=True))

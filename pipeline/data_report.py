@@ -80,7 +80,7 @@ def build_report(
         name: of the config.
         counts: of the examples' summary.
         sources: of the examples' summary.
-        periods: the profile of each period, in order.
+        periods: (period, profile of some of its rows), in any order; those of one period are added up.
         previous: the profile of the run before, if there was one.
         checks: limits.
         clocks: columns of ms since 1970 UTC; shown as times, and not compared.
@@ -89,7 +89,8 @@ def build_report(
     Raises:
         ArtefactError: there is no period, or periods have different columns.
     """
-    current = merge_profiles([one for _, one in periods])
+    by_period = _by_period(periods)
+    current = merge_profiles([one for _, one in by_period])
     moved = None if previous is None else drift(previous, current, without={*clocks, *not_compared})
     before = current.columns if previous is None else previous.columns
     shared = [column for column in current.columns if column in before]
@@ -99,7 +100,7 @@ def build_report(
         counts=dict(counts),
         sources={source: dict(total) for source, total in sources.items()},
         labels=current.labels,
-        periods=tuple(_period(period, one) for period, one in periods),
+        periods=tuple(_period(period, one) for period, one in by_period),
         columns=tuple(
             column_figures(column, one, is_clock=column in clocks) for column, one in current.columns.items()
         ),
@@ -110,6 +111,13 @@ def build_report(
         columns_retyped=tuple(column for column in shared if before[column].kind != current.columns[column].kind),
         findings=tuple(check_findings(checks, current, moved)),
     )
+
+
+def _by_period(periods: Sequence[tuple[str, Profile]]) -> list[tuple[str, Profile]]:
+    parts: dict[str, list[Profile]] = {}
+    for period, one in periods:
+        parts.setdefault(period, []).append(one)
+    return [(period, merge_profiles(parts[period])) for period in sorted(parts)]
 
 
 def _period(period: str, one: Profile) -> PeriodFigures:

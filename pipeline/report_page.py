@@ -13,6 +13,7 @@ from markupsafe import Markup
 from pipeline.column_figures import shown_name
 from pipeline.data_report import DataReport
 from pipeline.report_plots import plot_label_rate, plot_rows
+from preprocessing.drift import OTHERS
 from preprocessing.spec import SPLITS
 
 __all__ = ["page", "write_page"]
@@ -48,6 +49,7 @@ def page(report: DataReport) -> str:
     # The text in plots has been escaped by the library that drew them.
     return environment.get_template(_TEMPLATE).render(
         report=report,
+        others=OTHERS,
         counts=_other_counts(report.counts),
         splits=_splits(report.counts, report.labels),
         rows_plot=Markup(plot_rows(report.periods)) if dated else None,
@@ -67,7 +69,13 @@ def _splits(counts: Mapping[str, int], labels: tuple[str, ...]) -> list[dict[str
 
 def _other_counts(counts: Mapping[str, int]) -> dict[str, int]:
     of_splits = tuple(f"{split}_{what}" for split in SPLITS for what in ("rows", "positive_"))
-    return {_count_title(name): count for name, count in counts.items() if not name.startswith(of_splits)}
+    shown = [name for name in counts if not name.startswith(of_splits)]
+    return {_count_title(name): counts[name] for name in sorted(shown, key=_count_order)}
+
+
+def _count_order(name: str) -> tuple[int, str]:
+    """Known counts come first, in the order in which rows meet them."""
+    return (list(_COUNT_TITLES).index(name) if name in _COUNT_TITLES else len(_COUNT_TITLES), name)
 
 
 def _count_title(name: str) -> str:

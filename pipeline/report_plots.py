@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ def _plot(periods: Sequence[PeriodFigures], values: Sequence[float], *, as_bars:
         else:
             axes.plot(places, values, color=_COLOUR, marker="o" if len(values) <= _MANY else "", markersize=3.5)
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max((value for value in values if math.isfinite(value)), default=0.0) or 1.0)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
         step = -(-len(values) // _MAX_TICKS)
         axes.set_xticks(list(places)[::step], [_short(period.period) for period in periods][::step])

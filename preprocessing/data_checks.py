@@ -62,9 +62,9 @@ def _broken(check: DataCheck, current: Profile, drift: Mapping[str, ColumnDrift]
             if check.column != "*":
                 yield _absent(check, column in current.columns or column in current.labels)
         elif check.min is not None and value < check.min:
-            yield _finding(check, column, value, check.min, "below the least allowed")
+            yield _finding(check, column, value, check.min, "below")
         elif check.max is not None and value > check.max:
-            yield _finding(check, column, value, check.max, "above the most allowed")
+            yield _finding(check, column, value, check.max, "above")
 
 
 def _figures(measure: str, current: Profile, drift: Mapping[str, ColumnDrift]) -> dict[str, float | None]:
@@ -83,7 +83,7 @@ def _figures(measure: str, current: Profile, drift: Mapping[str, ColumnDrift]) -
 
 
 def _finding(check: DataCheck, column: str, value: float, bound: float, rule: str) -> Finding:
-    message = f"{check.measure} of {column} is {value:.6g}, {rule}, {bound:.6g}"
+    message = f"{check.measure} of {column} is {value:.6g}, {rule} the limit of {bound:.6g}"
     return Finding(check.measure, column, value, bound, check.then, message)
 
 

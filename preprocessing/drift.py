@@ -17,14 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from preprocessing.histogram import Histogram
+from preprocessing.number_counts import NumberCounts, number_counts
 from preprocessing.profile import ColumnProfile, Profile
 from preprocessing.shown_text import shown_text
 from preprocessing.token_sketch import TokenSketch
 
-__all__ = ["EPSILON", "Bin", "ColumnDrift", "drift", "jensen_shannon", "psi"]
+__all__ = ["EPSILON", "OTHERS", "Bin", "ColumnDrift", "drift", "jensen_shannon", "psi"]
 
 EPSILON = 1e-4
+OTHERS = "all others"  # the bin of tokens beyond the frequent ones
 _NUMBER_BINS = 10
 _TOKEN_BINS = 20
 _Floats = npt.NDArray[np.float64]
@@ -115,7 +116,7 @@ def drift(reference: Profile, current: Profile, *, without: Collection[str] = ()
 
 def _column_drift(reference: ColumnProfile, current: ColumnProfile) -> ColumnDrift:
     if reference.values is not None and current.values is not None:
-        labels, counts = _number_bins(reference.values, current.values)
+        labels, counts = _number_bins(*number_counts(reference, current))
         new = vanished = None
     else:
         limit = min(reference.tokens.complete_to(), current.tokens.complete_to())
@@ -150,19 +151,17 @@ def _missing_units(column: ColumnProfile) -> int:
     return column.num_missing + column.num_nan + column.num_infinite
 
 
-def _number_bins(reference: Histogram, current: Histogram) -> tuple[list[str], _Ints]:
-    before = np.cumsum(reference.counts) - reference.counts
-    part = before * _NUMBER_BINS // max(reference.total(), 1)
-    starts = np.flatnonzero(np.diff(part)) + 1
-    counts = np.zeros((2, len(starts) + 1), np.int64)
-    for row, histogram in enumerate((reference, current)):
-        place = np.searchsorted(reference.keys[starts], histogram.keys, side="right")
-        np.add.at(counts[row], place, histogram.counts)
-    return _range_labels(reference.edges()[starts]), counts
+def _number_bins(reference: NumberCounts, current: NumberCounts) -> tuple[list[str], _Ints]:
+    part = reference.before() * _NUMBER_BINS // max(reference.total(), 1)
+    bounds = reference.values[np.flatnonzero(np.diff(part)) + 1]
+    counts = np.zeros((2, len(bounds) + 1), np.int64)
+    for row, side in enumerate((reference, current)):
+        np.add.at(counts[row], np.searchsorted(bounds, side.values, side="right"), side.counts)
+    return _range_labels(bounds), counts
 
 
 def _range_labels(bounds: _Floats) -> list[str]:
-    texts = [f"{bound:.6g}" for bound in bounds]
+    texts = [f"{bound:.10g}" for bound in bounds]
     if not texts:
         return ["any number"]
     between = [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
@@ -174,7 +173,7 @@ def _token_bins(reference: TokenSketch, current: TokenSketch) -> tuple[list[str]
     named = np.stack([reference.counts[top], _counts_of(reference.hashes[top], current)])
     others = np.array([[reference.total], [current.total]]) - named.sum(axis=1, keepdims=True)
     labels = [shown_text(text) for text in reference.texts.take(pa.array(top)).to_pylist()]
-    return [*labels, "all others"], np.concatenate([named, others], axis=1)
+    return [*labels, OTHERS], np.concatenate([named, others], axis=1)
 
 
 def _counts_of(hashes: npt.NDArray[np.uint64], sketch: TokenSketch) -> _Ints:
