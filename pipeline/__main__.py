@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from pipeline import data_commands
 from pipeline.config import Config, load_config
 from pipeline.interrupts import noticed_interrupts
 from pipeline.quiet import import_tensorflow, quiet_libraries
@@ -209,6 +210,8 @@ def predict(
     for scores in predict_rows(loaded, rows=rows, sample=sample, api=api, wait_s=wait_s):
         print(json.dumps(scores))  # noqa: T201
 
+
+data_commands.register(app)
 
 if __name__ == "__main__":
     main()
