@@ -8,7 +8,7 @@ setup(
     description="From raw behaviour logs to a ranking model served by TensorFlow Serving.",
     python_requires=">=3.11,<3.12",
     packages=["pipeline", "preprocessing", "models", "serving", "serving.server"],
-    package_data={"pipeline": ["configs/*.yaml"]},
+    package_data={"pipeline": ["configs/*.yaml", "templates/*.html"]},
     install_requires=[
         # Bounded where a new minor release has broken the combination before; see README, "Versions".
         "tensorflow>=2.21,<2.22",
@@ -23,6 +23,8 @@ setup(
         "pyyaml>=6",
         "typer>=0.15",
         "rich>=13",
+        "jinja2>=3.1,<4",
+        "matplotlib>=3.9,<4",
         "tzdata>=2024.1",
         "filelock>=3.12",
         "starlette>=0.40",
