@@ -3,7 +3,8 @@
 Its modules: `config` and `config_checks` (the YAML file), `line` (all stages in order), `stages` (what each makes),
 `artefacts` (made once, finished last), `runs` (the run folder), `trainer` and what it rests on (`epochs`, `records`,
 `strategy`, `step_plan`, `train_step`, `learning_rate`, `train_state`, `run_folder`), `scoring` and `metrics` (the
-exported model judged on raw rows), `gate`, `serve`, `display` and `__main__` (the command line).
+exported model judged on raw rows), `data_report` over `column_figures`, with `report_page`, `report_plots` and `data_summary` to show it, `gate`,
+`serve`, `display` and `__main__` (the command line).
 """
 
 import preprocessing as _preprocessing  # noqa: F401  selects Keras 2 before TensorFlow is imported
@@ -12,6 +13,7 @@ __all__ = [
     "artefacts",
     "config",
     "config_checks",
+    "data_report",
     "display",
     "epochs",
     "gate",

@@ -10,9 +10,12 @@ records: `analysis` over `analysis_state`, `token_counts`, `moments`, `histogram
 `feature_graphs`, `time_zones`, `vocabulary_table`, `string_tensor`; `raw_values`, `encode`, `examples` over
 `record_layout` and `crc32c`.
 
+What the rows look like: `profile` over `token_sketch`, `profile_state`; `drift` over `number_counts`; `data_checks`,
+`shown_text`.
+
 The Beam graphs: `runner`, `shuffle`; `ingest` (files), `days_job` (labelled periods) with `day_plan` and `day_rows`
 over `inventory`, `derive_job` (point-in-time columns) with `derive_plan`, brought together by `example_days` and
-`examples_summary`; `dataset_job` with `vocabulary_chain`.
+`examples_summary`; `dataset_job` with `vocabulary_chain`; `profile_job`.
 Logs with a known truth: `simulate` over `simulate_shop`, `simulate_truth`, `simulate_day`, `simulate_logs`.
 
 Importing it selects Keras 2, which multi-worker and parameter-server training need, for the whole process.

@@ -15,6 +15,7 @@ BEAM_MODULES = {
     "preprocessing/days_job.py",
     "preprocessing/derive_job.py",
     "preprocessing/ingest.py",
+    "preprocessing/profile_job.py",
     "preprocessing/remote_files.py",
     "preprocessing/runner.py",
     "preprocessing/shuffle.py",
