@@ -1,6 +1,7 @@
 """From a config file to a served model: config, stages, trainer, evaluation, gate, command line.
 
-Its modules: `config` and `config_checks` (the YAML file), `line` (all stages in order), `stages` (what each makes),
+Its modules: `config` and `config_checks` (the YAML file; rules of each part in `config_columns`, `source_checks`,
+`label_checks`, `derived_checks`, `feature_checks`), `line` (all stages in order), `stages` (what each makes),
 `artefacts` (made once, finished last), `runs` (the run folder), `trainer` and what it rests on (`epochs`, `records`,
 `strategy`, `step_plan`, `train_step`, `learning_rate`, `train_state`, `run_folder`), `scoring` and `metrics` (the
 exported model judged on raw rows), `data_report` over `column_figures`, with `report_page`, `report_plots` and `data_summary` to show it, `gate`,
