@@ -1,8 +1,9 @@
 """Embedding tables, layers, networks, optimizers and checkpoints. Needs `preprocessing`, is needed by `serving`.
 
-Its modules: `config` (how a model is built and optimised), `placement` (which table rows live where, pure
-arithmetic), `initial_rows`, `replicas`, `lookup`, `tables`, `update_rules`, `sparse_optimizers`,
-`dense_optimizer` (state and its updates), `mode`, `weights`, `layers`, `batch_norm`, `dropout`, `interactions`,
+Its modules: `config` (how a model is built and optimised); `embedding_plan`, `placement` and `plan_figures` (which
+table rows live where and what that costs, pure arithmetic); `initial_rows`, `replicas`, `exchange`, `routes` (how
+rows come to who looks them up), `lookup`, `tables`; `update_rules`, `sparse_optimizers`, `dense_optimizer` (state
+and its updates), `mode`, `weights`, `layers`, `batch_norm`, `dropout`, `interactions`,
 `deepfm`, `wide_deep`, `dcn` (the networks and their parts), `loss`, `ranking_model`, `build` (the whole), and
 `checkpoint`.
 """
@@ -18,6 +19,8 @@ __all__ = [
     "deepfm",
     "dense_optimizer",
     "dropout",
+    "embedding_plan",
+    "exchange",
     "initial_rows",
     "interactions",
     "layers",
@@ -25,8 +28,10 @@ __all__ = [
     "loss",
     "mode",
     "placement",
+    "plan_figures",
     "ranking_model",
     "replicas",
+    "routes",
     "sparse_optimizers",
     "tables",
     "update_rules",

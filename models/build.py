@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
 
-from models.config import ModelSpec, OptimizersSpec
+from models.config import EmbeddingsSpec, ModelSpec, OptimizersSpec
 from models.dcn import DCN
 from models.deepfm import DeepFM
 from models.initial_rows import MAX_WIDTH
-from models.placement import EMBEDDING, FIRST_ORDER, plan_embeddings
+from models.placement import plan_embeddings, weight_groups
 from models.ranking_model import Network, RankingModel
 from models.replicas import Replicas
 from models.tables import EmbeddingTables
@@ -20,22 +19,10 @@ from models.wide_deep import WideDeep
 from preprocessing.errors import ConfigError
 from preprocessing.schema import DatasetSchema
 
-__all__ = ["NETWORKS", "NetworkKind", "build_model"]
+__all__ = ["NETWORKS", "build_model"]
 
 
-@dataclasses.dataclass(frozen=True)
-class NetworkKind:
-    """How a network is made, and the weight groups that it reads of each table."""
-
-    make: Callable[..., Network]
-    groups: tuple[str, ...] = (EMBEDDING, FIRST_ORDER)
-
-
-NETWORKS: dict[str, NetworkKind] = {
-    "deepfm": NetworkKind(DeepFM),
-    "wide_deep": NetworkKind(WideDeep),
-    "dcn": NetworkKind(DCN, groups=(EMBEDDING,)),
-}
+NETWORKS: dict[str, Callable[..., Network]] = {"deepfm": DeepFM, "wide_deep": WideDeep, "dcn": DCN}
 
 
 def _check(schema: DatasetSchema, spec: ModelSpec, *, replicas: Replicas) -> None:
@@ -59,7 +46,8 @@ def build_model(
 ) -> RankingModel:
     """Returns a new model whose weights follow from `seed` alone, whatever the replicas.
 
-    Call it outside of `strategy.scope()`.
+    Call it outside of `strategy.scope()`. Without a strategy all tables are whole, whatever `spec.embeddings` says:
+    that is the model to export.
 
     Raises:
         ConfigError: if schema, spec and strategy do not fit together.
@@ -67,12 +55,18 @@ def build_model(
     """
     replicas = Replicas(strategy)
     _check(schema, spec, replicas=replicas)
-    kind = NETWORKS[spec.kind]
     dtype = tf.float64 if spec.precision == "float64" else tf.float32
-    plan = plan_embeddings(schema, spec, optimizers=optimizers, groups=kind.groups)
+    plan = plan_embeddings(
+        schema,
+        spec if strategy is not None else spec.model_copy(update={"embeddings": EmbeddingsSpec()}),
+        optimizers=optimizers,
+        groups=weight_groups(spec.kind),
+        num_replicas=replicas.count,
+        itemsize_bytes=dtype.size,
+    )
     tables = EmbeddingTables(plan, replicas, seed=seed, dtype=dtype)
     weights = WeightMaker(replicas, seed=seed, dtype=dtype)
-    network = kind.make(
+    network = NETWORKS[spec.kind](
         weights,
         spec,
         num_fields=len(schema.id_fields) + len(schema.list_fields),

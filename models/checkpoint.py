@@ -85,7 +85,7 @@ def _write_all(folder: Path, model: RankingModel) -> Files:
     files: Files = {}
     for table, group, array, start, stop in _row_ranges(model):
         path = _rows_path(table, group, array, start)
-        values = model.tables.read(table, group, array=array, start=start, stop=stop)
+        values = model.tables.read(table, group, array=array, ids=range(start, stop))
         files[path] = _write(folder, path, values=values)
     for path, variable in _dense_paths(model, slots=True):
         files[path] = _write(folder, path, values=np.asarray(variable.numpy()))
@@ -188,7 +188,7 @@ def load_checkpoint(folder: Path, model: RankingModel, *, slots: bool = True) ->
         if slots or array == WEIGHTS:
             path, shape = _rows_path(table, group, array, start), (stop - start, model.tables.width(group))
             values = _read(folder, path, files=files, shape=shape, dtype=model.tables.dtype)
-            model.tables.write(table, group, array=array, start=start, values=values)
+            model.tables.write(table, group, array=array, ids=range(start, stop), values=values)
     for path, variable in _dense_paths(model, slots=slots):
         shape = tuple(variable.shape.as_list())
         variable.assign(_read(folder, path, files=files, shape=shape, dtype=variable.dtype.name))

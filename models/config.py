@@ -6,9 +6,45 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["ModelSpec", "OptimizerSpec", "OptimizersSpec"]
+__all__ = ["EmbeddingsSpec", "ModelSpec", "OptimizerSpec", "OptimizersSpec", "TablePlacement"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
+
+TablePlacement = Literal["auto", "mirrored", "sharded", "table_wise", "partitioned"]
+
+
+class EmbeddingsSpec(BaseModel):
+    """Which replica holds which rows of the embedding tables, and how looked-up rows travel.
+
+    Nothing here changes an answer, `exchange_dtype: bfloat16` excepted.
+    """
+
+    model_config = _STRICT
+
+    placement: TablePlacement = Field(
+        "auto",
+        description="mirrored: a copy on each replica; sharded: each row on one replica; table_wise: each table on "
+        "one replica; partitioned: over parameter servers; auto: partitioned with parameter servers, else small "
+        "tables mirrored and large ones sharded.",
+    )
+    tables: dict[str, TablePlacement] = Field({}, description="Placement of single tables, by name.")
+    mirrored_below_bytes: int = Field(
+        8 << 20, ge=0, description="auto: a table whose weights and slots take less is mirrored."
+    )
+    budget_bytes: int | None = Field(
+        None, ge=1, description="Most bytes that tables and slots may take on a replica; null: no limit."
+    )
+    exchange: Literal["auto", "all_gather", "all_to_all"] = Field(
+        "auto",
+        description="all_to_all: rows travel to those who asked for them, in messages as long as needed; all_gather: "
+        "every replica hears everything, in messages of one size, by the strategy's own collectives; auto: all_to_all.",
+    )
+    exchange_dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of rows and gradients that travel; float32 leaves them as they are."
+    )
+    dedupe: Literal["auto", "on", "off"] = Field(
+        "auto", description="Each row travels once a step and replica; auto: on for all_to_all, which alone can."
+    )
 
 
 class ModelSpec(BaseModel):
@@ -23,6 +59,7 @@ class ModelSpec(BaseModel):
     batch_norm: bool = Field(False, description="Synchronised over replicas; padded rows do not count.")
     cross_layers: int = Field(3, ge=1, description="Of dcn only.")
     embedding_init_scale: float = Field(0.01, gt=0, description="Rows start uniform in [-scale, scale].")
+    embeddings: EmbeddingsSpec = EmbeddingsSpec()
     precision: Literal["float32", "mixed_bfloat16", "float64"] = Field(
         "float32", description="Of training steps; evaluation and export are float32 (float64 is for tests)."
     )

@@ -24,14 +24,14 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def initial_rows(
-    table: str, start: int, *, stop: int, width: int, scale: float, seed: int, dtype: str = "float32"
+    table: str, start: int, *, stop: int, width: int, scale: float, seed: int, dtype: str = "float32", step: int = 1
 ) -> NDArray[np.floating]:
-    """Returns rows `start` to `stop - 1` of a new table: uniform in [-scale, scale), [stop - start, width].
+    """Returns every `step`-th row from `start` to `stop - 1` of a new table, uniform in [-scale, scale).
 
     A wider table has the columns of a narrower one and more.
     """
     key = np.frombuffer(hashlib.sha256(f"{seed}/{table}".encode()).digest()[:8], dtype="<u8")[0]
-    rows = np.arange(start, stop, dtype=np.uint64)[:, None]
+    rows = np.arange(start, stop, step, dtype=np.uint64)[:, None]
     counter = rows * np.uint64(MAX_WIDTH) + np.arange(width, dtype=np.uint64)
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is the point
         bits = _mix(key + _GOLDEN * (counter + np.uint64(1)))

@@ -1,93 +1,48 @@
-"""Which rows of which table live where: an `EmbeddingPlan`, computed by arithmetic before TensorFlow starts.
-
-All tables share one row layout: table after table, then one scratch row that belongs to no table. Positions that
-must not count (padding in a list, rows of weight zero) look up the scratch row, so that shapes stay static and no
-row of a table is touched for them. On that layout lies one storage for each weight group:
-
-    embedding     width D, the vectors of the interactions and the deep part
-    first_order   width 1, the weights of the linear (wide) part; apart from the vectors, because slicing one
-                  column out of a fused row costs more than a second gather
-
-A placement says what of a storage a replica holds. `mirrored`: all of it.
-"""
+"""From a schema and a spec to an `EmbeddingPlan`: where each table goes, and whether it fits."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
-from models.config import ModelSpec, OptimizerSpec, OptimizersSpec
-from models.update_rules import SLOTS
+from models.config import EmbeddingsSpec, ModelSpec, OptimizerSpec, OptimizersSpec
+from models.embedding_plan import (
+    EMBEDDING,
+    FIRST_ORDER,
+    SHELF_OF,
+    EmbeddingPlan,
+    Placed,
+    Shelf,
+    StoragePlan,
+    TableRows,
+)
 from preprocessing.errors import ConfigError
 from preprocessing.schema import DatasetSchema, TableSchema
 
-__all__ = ["EMBEDDING", "FIRST_ORDER", "EmbeddingPlan", "StoragePlan", "TableRows", "plan_embeddings"]
+__all__ = [
+    "EMBEDDING",
+    "FIRST_ORDER",
+    "EmbeddingPlan",
+    "StoragePlan",
+    "TableRows",
+    "plan_embeddings",
+    "positions_of",
+    "rows_on",
+    "weight_groups",
+    "wide_optimizer",
+]
 
-EMBEDDING = "embedding"
-FIRST_ORDER = "first_order"
-
-
-@dataclasses.dataclass(frozen=True)
-class TableRows:
-    """Where the rows of a logical table lie in the layout: `offset` to `offset + num_rows - 1`."""
-
-    name: str
-    num_rows: int
-    offset: int
-
-
-@dataclasses.dataclass(frozen=True)
-class StoragePlan:
-    """The weights of one group: one row for each row of the layout."""
-
-    group: str
-    width: int
-    init_scale: float
-    optimizer: OptimizerSpec
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Names of the optimizer's state arrays, each as large as the weights."""
-        return SLOTS[self.optimizer.kind]
+_WITHOUT_FIRST_ORDER = frozenset({"dcn"})
 
 
-@dataclasses.dataclass(frozen=True)
-class EmbeddingPlan:
-    """Tables on one row layout, their storages, and the placement of both."""
-
-    placement: Literal["mirrored"]
-    tables: tuple[TableRows, ...]
-    storages: tuple[StoragePlan, ...]
-
-    @property
-    def scratch_row(self) -> int:
-        """The row after all tables, for positions that must not count."""
-        return sum(table.num_rows for table in self.tables)
-
-    def table(self, name: str) -> TableRows:
-        """Returns where a table lies.
-
-        Raises:
-            ConfigError: if there is no such table.
-        """
-        for table in self.tables:
-            if table.name == name:
-                return table
-        raise ConfigError(f"no embedding table {name!r}; the schema has {sorted(table.name for table in self.tables)}")
-
-    def bytes_per_replica(self, *, itemsize_bytes: int = 4) -> int:
-        """Returns what one replica holds in weights and optimizer slots."""
-        widths = sum(storage.width * (1 + len(storage.slots)) for storage in self.storages)
-        return (self.scratch_row + 1) * widths * itemsize_bytes
+def weight_groups(kind: str) -> tuple[str, ...]:
+    """Returns the weight groups that a network reads of each table."""
+    return (EMBEDDING,) if kind in _WITHOUT_FIRST_ORDER else (EMBEDDING, FIRST_ORDER)
 
 
-def _stack(tables: Sequence[TableSchema]) -> tuple[TableRows, ...]:
-    stacked, offset = [], 0
-    for table in tables:
-        stacked.append(TableRows(name=table.name, num_rows=table.num_rows, offset=offset))
-        offset += table.num_rows
-    return tuple(stacked)
+def positions_of(schema: DatasetSchema) -> list[str]:
+    """Returns the table that each position of an example looks up: id fields, then the cells of each list."""
+    lists = [field.table for field in schema.list_fields for _ in range(field.length)]
+    return [field.table for field in schema.id_fields] + lists
 
 
 def wide_optimizer(spec: ModelSpec, *, optimizers: OptimizersSpec) -> OptimizerSpec:
@@ -100,12 +55,188 @@ def wide_optimizer(spec: ModelSpec, *, optimizers: OptimizersSpec) -> OptimizerS
 
 
 def plan_embeddings(
-    schema: DatasetSchema, spec: ModelSpec, *, optimizers: OptimizersSpec, groups: Sequence[str]
+    schema: DatasetSchema,
+    spec: ModelSpec,
+    *,
+    optimizers: OptimizersSpec,
+    groups: Sequence[str],
+    num_replicas: int = 1,
+    num_partitions: int = 0,
+    itemsize_bytes: int = 4,
 ) -> EmbeddingPlan:
-    """Returns the plan for all tables of `schema` with a storage for each of `groups`."""
+    """Returns the plan for all tables of `schema` with a storage for each of `groups`.
+
+    Args:
+        schema: tables and the fields that look them up.
+        spec: width of the vectors, and the section `embeddings`.
+        optimizers: decide on the slots.
+        groups: weight groups, see `weight_groups`.
+        num_replicas: R, over all workers.
+        num_partitions: parameter servers that hold the tables; 0: the replicas hold them.
+        itemsize_bytes: of a weight.
+
+    Raises:
+        ConfigError: if a table is named that does not exist, a placement cannot be had, or the budget is too small.
+    """
     known = {
         EMBEDDING: StoragePlan(EMBEDDING, spec.embedding_dim, spec.embedding_init_scale, optimizers.tables),
         # Linear weights start at zero, as in Guo et al. (2017) and McMahan et al. (2013).
         FIRST_ORDER: StoragePlan(FIRST_ORDER, 1, 0.0, wide_optimizer(spec, optimizers=optimizers)),
     }
-    return EmbeddingPlan("mirrored", _stack(schema.tables), tuple(known[group] for group in groups))
+    storages = tuple(known[group] for group in groups)
+    row_bytes = itemsize_bytes * sum(storage.row_values for storage in storages)
+    embeddings = spec.embeddings
+    placements = _placements(
+        schema, embeddings, row_bytes=row_bytes, num_replicas=num_replicas, num_partitions=num_partitions
+    )
+    tables, shelves = _lay_out(schema, placements, num_replicas=num_replicas)
+    plan = EmbeddingPlan(
+        num_replicas=num_replicas,
+        tables=tables,
+        storages=storages,
+        shelves=shelves,
+        num_partitions=num_partitions,
+        exchange="all_gather" if embeddings.exchange == "all_gather" else "all_to_all",
+        exchange_dtype=embeddings.exchange_dtype,
+        dedupe=_dedupes(embeddings),
+    )
+    _check_budget(plan, embeddings, itemsize_bytes=itemsize_bytes)
+    return plan
+
+
+def _dedupes(spec: EmbeddingsSpec) -> bool:
+    if spec.exchange == "all_gather" and spec.dedupe == "on":
+        raise ConfigError(
+            "model.embeddings.dedupe: all_gather sends arrays of one size, which distinct rows cannot shorten; "
+            "set dedupe to auto, or exchange to all_to_all"
+        )
+    return spec.exchange != "all_gather" and spec.dedupe != "off"
+
+
+def _placements(
+    schema: DatasetSchema, spec: EmbeddingsSpec, *, row_bytes: int, num_replicas: int, num_partitions: int
+) -> dict[str, Placed]:
+    unknown = sorted(set(spec.tables) - {table.name for table in schema.tables})
+    if unknown:
+        raise ConfigError(
+            f"model.embeddings.tables: no embedding table {unknown[0]!r}; "
+            f"the schema has {sorted(table.name for table in schema.tables)}"
+        )
+    return {
+        table.name: _placed(table, spec, row_bytes=row_bytes, num_replicas=num_replicas, partitioned=num_partitions > 0)
+        for table in schema.tables
+    }
+
+
+def _placed(
+    table: TableSchema, spec: EmbeddingsSpec, *, row_bytes: int, num_replicas: int, partitioned: bool
+) -> Placed:
+    """Returns the placement of one table; on one replica all tables are whole, whatever was asked for."""
+    wanted = spec.tables.get(table.name, spec.placement)
+    key = f"model.embeddings.tables.{table.name}" if table.name in spec.tables else "model.embeddings.placement"
+    if partitioned:
+        if wanted not in ("auto", "partitioned"):
+            raise ConfigError(
+                f"{key}: {wanted} needs replicas in step, but parameter servers hold the tables; use auto"
+            )
+        return "partitioned"
+    if wanted == "partitioned":
+        raise ConfigError(
+            f"{key}: partitioned needs parameter servers, strategy.kind: parameter_server; use auto or sharded"
+        )
+    if num_replicas == 1:
+        return "mirrored"
+    if wanted == "auto":
+        return "mirrored" if table.num_rows * row_bytes < spec.mirrored_below_bytes else "sharded"
+    return wanted
+
+
+def _lay_out(
+    schema: DatasetSchema, placements: Mapping[str, Placed], *, num_replicas: int
+) -> tuple[tuple[TableRows, ...], tuple[Shelf, ...]]:
+    """Returns where tables lie on their shelves, in the order of the schema, and the shelves."""
+    positions = positions_of(schema)
+    offsets, shard_rows = {}, {}
+    for placement in ("mirrored", "sharded", "partitioned"):
+        offset = 0
+        for table in schema.tables:
+            if placements[table.name] == placement:
+                offsets[table.name] = offset
+                offset += table.num_rows
+        shard_rows[placement] = offset
+    distributed = [len(range(replica, shard_rows["sharded"], num_replicas)) for replica in range(num_replicas)]
+    whole = [table for table in schema.tables if placements[table.name] == "table_wise"]
+    offsets |= _balance(whole, distributed)
+    tables = tuple(
+        TableRows(
+            name=table.name,
+            num_rows=table.num_rows,
+            placement=placements[table.name],
+            offset=offsets[table.name],
+            stride=num_replicas if placements[table.name] == "table_wise" else 1,
+            lookups=positions.count(table.name),
+        )
+        for table in schema.tables
+    )
+    sizes = {
+        "mirrored": (shard_rows["mirrored"],),
+        "distributed": tuple(distributed),
+        "partitioned": (shard_rows["partitioned"],),
+    }
+    kinds = {table.name: SHELF_OF[table.placement] for table in tables}
+    shelves = [
+        Shelf(kind, rows, tuple(i for i, name in enumerate(positions) if kinds[name] == kind))  # type: ignore[arg-type]
+        for kind, rows in sizes.items()
+        if kind in kinds.values()
+    ]
+    return tables, tuple(shelves)
+
+
+def _balance(tables: Sequence[TableSchema], shard_rows: list[int]) -> dict[str, int]:
+    """Gives each table to the replica with the fewest rows, largest table first; returns the tables' offsets.
+
+    Ties go to the table that comes first and to the lowest replica. `shard_rows` grows by what is given.
+    """
+    offsets = {}
+    # All whole tables lie behind the sharded rows, at one height, so that shard g mod R holds g div R.
+    heights = [max(shard_rows, default=0)] * len(shard_rows)
+    for table in sorted(tables, key=lambda table: -table.num_rows):
+        owner = heights.index(min(heights))
+        offsets[table.name] = heights[owner] * len(shard_rows) + owner
+        heights[owner] += table.num_rows
+    for replica, height in enumerate(heights if tables else ()):
+        shard_rows[replica] = height
+    return offsets
+
+
+def _check_budget(plan: EmbeddingPlan, spec: EmbeddingsSpec, *, itemsize_bytes: int) -> None:
+    """Refuses what does not fit, naming the table that takes most of the fullest replica."""
+    needed = plan.bytes_per_replica(itemsize_bytes=itemsize_bytes)
+    if spec.budget_bytes is None or needed <= spec.budget_bytes:
+        return
+    fullest = max(range(plan.num_replicas), key=lambda replica: plan.bytes_on(replica, itemsize_bytes=itemsize_bytes))
+    worst = max(plan.tables, key=lambda table: rows_on(plan, table, replica=fullest))
+    size = rows_on(plan, worst, replica=fullest) * plan.row_values * itemsize_bytes
+    raise ConfigError(
+        f"model.embeddings.budget_bytes: {spec.budget_bytes:,} bytes a replica, but replica {fullest} of "
+        f"{plan.num_replicas} would hold {needed:,}; most of it is table {worst.name!r} ({worst.placement}, "
+        f"{worst.num_rows:,} rows, {size:,} bytes there). {_ways_out(plan, worst)}"
+    )
+
+
+def rows_on(plan: EmbeddingPlan, table: TableRows, *, replica: int) -> int:
+    """Returns how many rows of a table one replica holds."""
+    if table.placement == "partitioned":
+        return 0
+    shards = plan.shelf(table).num_shards
+    parts = [part for part in plan.parts(table) if part.shard == replica % shards]
+    return sum(len(part.ids(table.num_rows)) for part in parts)
+
+
+def _ways_out(plan: EmbeddingPlan, table: TableRows) -> str:
+    ways = ["raise the budget", "use more replicas", "lower model.embedding_dim", "raise the feature's min_count"]
+    if plan.num_replicas > 1 and table.placement != "sharded":
+        ways.insert(0, f"set model.embeddings.tables.{table.name}: sharded")
+    if any(storage.optimizer.kind in ("adam", "ftrl") for storage in plan.storages):
+        ways.append("choose adagrad or sgd, which keep fewer slots")
+    return f"Ways out: {', '.join(ways)}"

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from models.config import ModelSpec, OptimizersSpec
 from models.dense_optimizer import DenseOptimizer
+from models.embedding_plan import EMBEDDING, FIRST_ORDER
 from models.lookup import Lookup
 from models.loss import loss_share, sampling_offset
 from models.mode import Inputs, Mode, Training
-from models.placement import EMBEDDING, FIRST_ORDER
 from models.replicas import Replicas
 from models.tables import EmbeddingTables
 from models.weights import WeightMaker
@@ -81,15 +81,16 @@ class RankingModel:
             learning_rate_scale: float scalar, multiplies the learning rate of every group.
 
         Returns:
-            `loss`, whose sum over replicas is the weighted mean over the global batch, and `weight`, the sum of
-            this replica's weights.
+            `loss`, whose sum over replicas is the weighted mean over the global batch; `weight`, the sum of this
+            replica's weights; and `out_of_range`, how many of its ids no table had (looked up as out of vocabulary).
         """
         weight = tf.cast(batch[WEIGHT_KEY], self._weights.dtype)
         own_weight = tf.reduce_sum(weight)
         (global_weight,) = self.replicas.all_sum([own_weight])
         positions = self._lookup.positions(self._lookup.ids(batch), dtype=weight.dtype, live=weight > 0)
+        routes = self.tables.routes(positions.rows)
         loss, of_rows, of_weights = self._compute(
-            self.tables.gather(positions.rows),
+            self.tables.gather(routes),
             position_weights=positions.weights,
             dense=self._dense(batch),
             labels=tf.cast(batch[LABELS_KEY], weight.dtype),
@@ -98,16 +99,18 @@ class RankingModel:
             step=step,
         )
         self._dense_optimizer.apply(of_weights, step=step, scale=learning_rate_scale)
-        self.tables.update(positions.rows, of_rows, step=step, scale=learning_rate_scale)
-        return {"loss": loss, "weight": own_weight}
+        self.tables.update(routes, of_rows, step=step, scale=learning_rate_scale)
+        return {"loss": loss, "weight": own_weight, "out_of_range": positions.out_of_range}
 
     def logits(self, batch: Batch) -> tf.Tensor:
         """Returns float32 [B, K] for inference: no dropout, moving averages, full precision, any B.
 
+        Inside of `strategy.run` all replicas call it; outside, this process must hold all rows of all tables.
         They are the log-odds of the full data, whatever share of the negatives was trained on.
         """
         positions = self._lookup.positions(self._lookup.ids(batch), dtype=self._weights.dtype)
-        inputs = self._inputs(self.tables.gather(positions.rows), positions.weights, self._dense(batch))
+        rows = self.tables.gather(self.tables.routes(positions.rows))
+        inputs = self._inputs(rows, positions.weights, self._dense(batch))
         return tf.cast(self._network(inputs, Mode(self._weights.dtype)), tf.float32)
 
     def _dense(self, batch: Batch) -> tf.Tensor:

@@ -32,6 +32,20 @@ class Replicas:
         """The devices of this process's replicas; empty without a strategy."""
         return () if self.strategy is None else tuple(self.strategy.extended.worker_devices)
 
+    @property
+    def first(self) -> int:
+        """The number among all of this process's first replica; the others follow."""
+        resolver = getattr(self.strategy, "cluster_resolver", None)
+        if resolver is None or self.count == len(self.devices):
+            return 0
+        before = 1 if resolver.task_type == "worker" and "chief" in resolver.cluster_spec().jobs else 0
+        return (resolver.task_id + before) * len(self.devices)
+
+    @property
+    def held(self) -> range:
+        """The numbers among all of this process's replicas."""
+        return range(self.first, self.first + max(1, len(self.devices)))
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Variables made within are kept equal on all replicas by their updates."""
@@ -41,12 +55,15 @@ class Replicas:
         with self.strategy.scope():
             yield
 
-    def _inside(self) -> bool:
-        return self.strategy is not None and not tf.distribute.in_cross_replica_context()
+    def inside(self) -> bool:
+        """Returns whether this is code of a replica, inside of `strategy.run`."""
+        if self.strategy is None or tf.distribute.in_cross_replica_context():
+            return False
+        return tf.distribute.get_strategy() is self.strategy
 
     def index(self) -> tf.Tensor | int:
         """Returns the number of this replica among all, 0 to R - 1."""
-        if not self._inside() or self.count == 1:
+        if not self.inside() or self.count == 1:
             return 0
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
@@ -68,7 +85,7 @@ class Replicas:
         return self.strategy.experimental_local_results(variable)[self.local_index()]
 
     def _context(self) -> tf.distribute.ReplicaContext:
-        if not self._inside() or (len(self.devices) > 1 and tf.distribute.get_strategy() is not self.strategy):
+        if not self.inside():
             raise TrainingError(f"a training step on {self.count} replicas must run inside strategy.run")
         return tf.distribute.get_replica_context()
 

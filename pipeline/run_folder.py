@@ -135,7 +135,10 @@ def run_digest(dataset: Dataset, *, model: ModelSpec, train: TrainSpec, seed: in
     """Returns a digest of all that the weights follow from; the strategy changes no answer, so it is left out."""
     shards = {name: [(shard.records, shard.num_rows) for shard in shards] for name, shards in dataset.splits.items()}
     settings = train.model_dump(mode="json", exclude=_FREE_SETTINGS)
-    return digest([dataset.schema.fingerprint(), shards, model.model_dump(mode="json"), settings, seed])
+    # Of the embeddings' placement and exchange only a narrower dtype changes weights.
+    free = {"embeddings": set(type(model.embeddings).model_fields) - {"exchange_dtype"}}
+    network = model.model_dump(mode="json", exclude=free)
+    return digest([dataset.schema.fingerprint(), shards, network, settings, seed])
 
 
 def _steps(root: Path) -> list[Path]:

@@ -127,7 +127,7 @@ def state(model: RankingModel) -> dict[str, NDArray[np.floating]]:
     for table in model.tables.plan.tables:
         for group in model.tables.groups:
             for array in model.tables.arrays(group):
-                rows = model.tables.read(table.name, group, array=array, start=0, stop=table.num_rows)
+                rows = model.tables.read(table.name, group, array=array, ids=range(table.num_rows))
                 arrays[f"{table.name}/{group}/{array}"] = rows
     arrays |= {name: variable.numpy() for name, variable in model.dense_variables.items()}
     for slot, variables in model.dense_slots.items():
@@ -141,7 +141,7 @@ def set_state(model: RankingModel, arrays: dict[str, NDArray[np.floating]]) -> N
         for group in model.tables.groups:
             for array in model.tables.arrays(group):
                 values = arrays[f"{table.name}/{group}/{array}"]
-                model.tables.write(table.name, group, array=array, start=0, values=values)
+                model.tables.write(table.name, group, array=array, ids=range(table.num_rows), values=values)
     for name, variable in model.dense_variables.items():
         variable.assign(arrays[name])
     for slot, variables in model.dense_slots.items():
