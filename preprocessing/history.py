@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from preprocessing.counters import Queries
 from preprocessing.keyed_times import TimeScale
@@ -64,10 +65,8 @@ class History:
             starts = self.starts[queries.codes]
         else:
             starts = np.searchsorted(self.pairs, queries.pairs(horizon_ms))
-        starts = np.maximum(starts, ends - length)
-        return Slices(
-            starts=queries.spread(starts), ends=queries.spread(ends), cutoffs=queries.spread(queries.cutoffs), log=self
-        )
+        lengths = np.minimum(ends - starts, length)
+        return Slices(ends=queries.spread(ends), lengths=queries.spread(lengths), queries=queries, log=self)
 
 
 def history_of(entries: Entries, *, scale: TimeScale, num_keys: int) -> History:
@@ -85,45 +84,49 @@ def history_of(entries: Entries, *, scale: TimeScale, num_keys: int) -> History:
 
 @dataclasses.dataclass(frozen=True)
 class Slices:
-    """The entries of each row: from `ends` - 1 down to `starts` of the log.
+    """The entries of each row: the last `lengths` of the log before `ends`, int64 [num_rows], the newest first.
 
     The lists are made in blocks of rows, so that what is held beside the result stays small and no block of strings
     passes the 2 GiB of an Arrow array.
     """
 
-    starts: _Ints
     ends: _Ints
-    cutoffs: _Ints
+    lengths: _Ints
+    queries: Queries
     log: History
 
     def values(self) -> pa.ChunkedArray:
         """Returns a list column: the values, newest first."""
-        blocks = [_lists(offsets, self.log.values.take(pa.array(places))) for offsets, places, _ in self._blocks()]
-        return pa.chunked_array(blocks, pa.list_(self.log.values.type))
+        return self._taken(self.log.values)
 
     def known(self) -> pa.ChunkedArray:
         """Returns a list<int64> column beside `values`: when each became known, in ms."""
-        blocks = [_lists(offsets, pa.array(self.log.known[places])) for offsets, places, _ in self._blocks()]
-        return pa.chunked_array(blocks, pa.list_(pa.int64()))
+        return self._taken(pa.array(self.log.known))
 
     def ages(self) -> pa.ChunkedArray:
         """Returns a list<int64> column beside `values`: whole seconds from when each became known to the cutoff."""
+        cutoffs = self.queries.spread(self.queries.cutoffs)
         blocks = []
-        for offsets, places, cutoffs in self._blocks():
+        for known, rows in zip(self.known().chunks, self._rows(), strict=True):
             # As unsigned numbers the distance of two times never overflows; what is known is not the later one.
-            distance = np.repeat(cutoffs, np.diff(offsets)).view(np.uint64) - self.log.known[places].view(np.uint64)
-            blocks.append(_lists(offsets, pa.array((distance // np.uint64(MS_PER_S)).view(np.int64))))
+            until = np.repeat(cutoffs[rows], self.lengths[rows]).view(np.uint64)
+            distance = until - known.values.to_numpy().view(np.uint64)
+            seconds = (distance // np.uint64(MS_PER_S)).view(np.int64)
+            blocks.append(pa.ListArray.from_arrays(known.offsets, pa.array(seconds)))
         return pa.chunked_array(blocks, pa.list_(pa.int64()))
 
-    def _blocks(self) -> Iterator[tuple[_Ints, _Ints, _Ints]]:
-        """Yields for some rows at a time: offsets of their lists, places in the log [V], cutoffs of the rows."""
+    def _taken(self, log: pa.Array) -> pa.ChunkedArray:
+        blocks = []
+        for rows in self._rows():
+            offsets = np.concatenate([[0], np.cumsum(self.lengths[rows])])
+            dtype = np.int32 if len(log) + offsets[-1] < 2**31 else np.int64  # half the width, two thirds of the time
+            last = (self.ends[rows] - 1 + offsets[:-1]).astype(dtype)
+            places = np.repeat(last, self.lengths[rows]) - np.arange(offsets[-1], dtype=dtype)
+            values = pc.take(log, pa.array(places), boundscheck=False)
+            blocks.append(pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values))
+        return pa.chunked_array(blocks, pa.list_(log.type))
+
+    def _rows(self) -> Iterator[slice]:
+        """Yields some rows at a time."""
         for begin in range(0, len(self.ends), _BLOCK_ROWS):
-            rows = slice(begin, begin + _BLOCK_ROWS)
-            lengths = self.ends[rows] - self.starts[rows]
-            offsets = np.concatenate([[0], np.cumsum(lengths)])
-            places = np.repeat(self.ends[rows] - 1 + offsets[:-1], lengths) - np.arange(offsets[-1])
-            yield offsets, places, self.cutoffs[rows]
-
-
-def _lists(offsets: _Ints, values: pa.Array) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
+            yield slice(begin, begin + _BLOCK_ROWS)
