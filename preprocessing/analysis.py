@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from preprocessing.analysis_state import FeatureState, State, from_bytes, merge, to_bytes
+from preprocessing.dictionaries import known_indices
 from preprocessing.histogram import Histogram
 from preprocessing.moments import moments_of
 from preprocessing.raw_values import column_of, finite_numbers, flat_values, list_lengths, raw_dtype
@@ -104,7 +105,7 @@ def _analyse_other(column: pa.Array) -> FeatureState:
 
 def _missing(column: pa.Array) -> npt.NDArray[np.bool_]:
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        return np.append(_missing(column.dictionary), True)[known_indices(column)]
     marker = MISSING_INT64 if pa.types.is_integer(column.type) else MISSING_STRING
     same = pc.equal(column, pa.scalar(marker, column.type))
     return pc.fill_null(same, True).to_numpy(zero_copy_only=False)

@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from preprocessing.dictionaries import Column, as_one_array, canonical, decoded, known_indices, plain_type
 from preprocessing.errors import DataError
-from preprocessing.hashing import combine, hash_column
+from preprocessing.hashing import hash_column, hash_tuples
 
 __all__ = ["duplicate_free", "find", "hash_column", "hash_rows", "key_codes", "partition_slices"]
 
@@ -25,10 +26,7 @@ _Ints = npt.NDArray[np.int64]
 
 def hash_rows(rows: _Rows, columns: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Returns uint64 [rows], a function of the values of `columns` in this order and nothing else."""
-    result = np.full(rows.num_rows, len(columns), np.uint64)
-    for name in columns:
-        result = combine(result, hash_column(rows.column(name)))
-    return result
+    return hash_tuples([rows.column(name) for name in columns], rows.num_rows)
 
 
 def duplicate_free(
@@ -60,12 +58,18 @@ def duplicate_free(
         return np.arange(table.num_rows, dtype=np.int64)
     suspects = np.sort(suspects)
     if order:
-        suspects = suspects[_sorted_by(table.select(list(order)).take(pa.array(suspects)))]
+        suspects = suspects[_sorted_by(_taken(table, list(order), suspects))]
     suspects = suspects[np.argsort(hashes[suspects], kind="stable")]
-    group = _groups(table.select(names).take(pa.array(suspects)).combine_chunks(), hashes[suspects])
+    group = _groups(_taken(table, names, suspects), hashes[suspects])
     keep = np.ones(table.num_rows, np.bool_)
     keep[np.delete(suspects, np.unique(group, return_index=True)[1])] = False
     return np.flatnonzero(keep)
+
+
+def _taken(table: pa.Table, names: Sequence[str], rows: _Ints) -> pa.Table:
+    """Returns some columns of some rows, without dictionaries and in one piece."""
+    index = pa.array(rows)
+    return pa.table([decoded(as_one_array(table[name]).take(index)) for name in names], names=list(names))
 
 
 def _sorted_by(table: pa.Table) -> _Ints:
@@ -92,8 +96,7 @@ def _equal_rows(table: pa.Table, left: _Ints, right: _Ints) -> npt.NDArray[np.bo
     result = np.ones(len(left), np.bool_)
     pairs = np.flatnonzero(left != right)
     for column in table.columns:
-        values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+        values = as_one_array(column)
         same = _equal(values.take(pa.array(left[pairs])), values.take(pa.array(right[pairs])))
         result[pairs] &= same
     return result
@@ -131,17 +134,27 @@ def key_codes(left: _Rows, right: _Rows, on: Sequence[str]) -> tuple[_Ints, _Int
     return functools.reduce(_combine_codes, columns)
 
 
-def _column_codes(left: pa.Array, right: pa.Array, name: str) -> tuple[_Ints, _Ints]:
-    if left.type != right.type:
+def _column_codes(left: Column, right: Column, name: str) -> tuple[_Ints, _Ints]:
+    types = plain_type(left.type), plain_type(right.type)
+    if types[0] != types[1]:
         raise DataError(
-            f"key column {name!r} is {left.type} on one side and {right.type} on the other; declare one type for both"
+            f"key column {name!r} is {types[0]} on one side and {types[1]} on the other; declare one type for both"
         )
-    distinct = pc.drop_null(pc.unique(right))
-    sides = [
-        pc.fill_null(pc.index_in(side, value_set=distinct, skip_nulls=True), -1).to_numpy().astype(np.int64)
-        for side in (left, right)
-    ]
-    return sides[0], sides[1]
+    present = as_one_array(right)
+    if pa.types.is_dictionary(present.type):
+        present = canonical(present)  # what no row has is not present
+    distinct = pc.drop_null(present.dictionary if pa.types.is_dictionary(present.type) else pc.unique(present))
+    return _places(left, distinct), _places(present, distinct)
+
+
+def _places(values: Column, distinct: pa.Array) -> _Ints:
+    """Returns int64 [rows]: the place of each value among `distinct`, -1 for others and nulls."""
+    if isinstance(values, pa.ChunkedArray):
+        return np.concatenate([np.zeros(0, np.int64), *(_places(chunk, distinct) for chunk in values.chunks)])
+    if pa.types.is_dictionary(values.type):
+        return np.append(_places(values.dictionary, distinct), -1)[known_indices(values)]
+    places = pc.index_in(values, value_set=distinct, skip_nulls=True)
+    return pc.fill_null(places, -1).to_numpy().astype(np.int64)
 
 
 def _combine_codes(first: tuple[_Ints, _Ints], second: tuple[_Ints, _Ints]) -> tuple[_Ints, _Ints]:

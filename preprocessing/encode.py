@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
 
+from preprocessing.dictionaries import known_indices
 from preprocessing.errors import DataError
 from preprocessing.examples import Encoded
 from preprocessing.raw_values import column_of, flat_values, list_lengths, pad_lists, raw_values
@@ -100,11 +101,12 @@ class _Rows:
 
 def distinct(values: pa.Array) -> pa.DictionaryArray:
     """Returns values by their distinct ones, null among them."""
-    if pa.types.is_dictionary(values.type):
-        if values.null_count == 0 and values.dictionary.null_count == 0:
-            return values
-        values = values.dictionary_decode()
-    return values.dictionary_encode(null_encoding="encode")
+    if not pa.types.is_dictionary(values.type):
+        return values.dictionary_encode(null_encoding="encode")
+    if values.null_count == 0:
+        return values
+    with_null = pa.concat_arrays([values.dictionary, pa.nulls(1, values.dictionary.type)])
+    return pa.DictionaryArray.from_arrays(pa.array(known_indices(values)), with_null)
 
 
 def _indices(encoded: pa.DictionaryArray) -> npt.NDArray[np.integer[Any]]:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from preprocessing.dictionaries import as_one_array, decoded
 from preprocessing.errors import DataError
 from preprocessing.schema import MISSING_FLOAT32, MISSING_INT64, MISSING_STRING, DatasetSchema, RawColumn
 
@@ -62,14 +63,12 @@ def column_of(table: pa.Table, name: str) -> pa.Array:
             f"the rows have no column {name!r} (they have {', '.join(table.column_names)}); "
             "declare it in a source, or take it out of the features"
         )
-    column = table.column(index).combine_chunks()
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return as_one_array(table.column(index))
 
 
 def raw_values(values: pa.Array, dtype: RawDtype) -> npt.NDArray[Any]:
     """Returns [N] values as numpy array (bytes objects, int64, float32), nulls as the missing marker."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+    values = decoded(values)
     if dtype == "string":
         values = values.cast(pa.large_binary()).fill_null(MISSING_STRING)
         return values.to_numpy(zero_copy_only=False)

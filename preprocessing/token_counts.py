@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from preprocessing.dictionaries import Column, known_indices
 from preprocessing.schema import MISSING_INT64, MISSING_STRING
 
 __all__ = ["NO_TOKENS", "TokenCounts", "count_tokens", "merge_counts", "token_text"]
@@ -40,16 +41,22 @@ def token_text(values: pa.Array) -> pa.Array:
     return values.cast(pa.large_binary())
 
 
-def count_tokens(values: pa.Array | pa.ChunkedArray) -> TokenCounts:
+def count_tokens(values: Column) -> TokenCounts:
     """Returns the counts of a binary or int64 array; nulls and missing markers are no tokens."""
-    counted = values.value_counts()
-    distinct, counts = counted.field("values"), counted.field("counts")
-    if pa.types.is_dictionary(distinct.type):
-        distinct = distinct.cast(distinct.type.value_type)
+    if isinstance(values, pa.ChunkedArray) and pa.types.is_dictionary(values.type):
+        return merge_counts([count_tokens(chunk) for chunk in values.chunks])
+    if pa.types.is_dictionary(values.type):
+        distinct = values.dictionary
+        counts = np.bincount(known_indices(values), minlength=len(distinct) + 1)[:-1]
+    else:
+        counted = values.value_counts()
+        distinct, counts = counted.field("values"), counted.field("counts").to_numpy()
     marker = MISSING_INT64 if pa.types.is_integer(distinct.type) else MISSING_STRING
     known = pc.fill_null(pc.not_equal(distinct, pa.scalar(marker, distinct.type)), False)
+    known = pc.and_(known, pa.array(counts > 0))
     return TokenCounts(
-        tokens=token_text(distinct.filter(known)), counts=counts.filter(known).to_numpy().astype(np.int64)
+        tokens=token_text(distinct.filter(known)),
+        counts=counts[known.to_numpy(zero_copy_only=False)].astype(np.int64),
     )
 
 
