@@ -119,6 +119,7 @@ def _now_ms() -> int:
 
 def make_examples_index(config: Config, inputs: Inputs, *, display: Display) -> Mapping[str, Any]:
     """Labels what is not labelled yet and returns the content of the index: files of each split, counts, sources."""
+    from pipeline.beam_runner import pipeline_maker
     from preprocessing.example_days import make_examples
     from preprocessing.examples_summary import (
         check_examples,
@@ -128,7 +129,6 @@ def make_examples_index(config: Config, inputs: Inputs, *, display: Display) -> 
         summarise,
         training_windows,
     )
-    from preprocessing.runner import local_pipeline
 
     spec, work = config.data, Path(config.work_dir)
     as_of_ms = examples_parts(config, inputs)["as_of_ms"]
@@ -147,7 +147,7 @@ def make_examples_index(config: Config, inputs: Inputs, *, display: Display) -> 
             split_bytes=config.preprocess.split_bytes,
             as_of_ms=as_of_ms,
             now_ms=_now_ms(),
-            pipeline=lambda: local_pipeline(workers=config.preprocess.workers, mode=config.preprocess.mode),
+            pipeline=pipeline_maker(config),
             observe=observe,
             check=lambda logs, _: check_sources(
                 spec, logs, rejects=", ".join(map(str, rejects_of(work, logs))), repaired={}

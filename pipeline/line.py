@@ -59,9 +59,16 @@ def _bounds(verdict: Verdict) -> str:
 
 
 def run_stages(config: Config, names: tuple[str, ...], *, display: Display) -> dict[str, Artefact]:
-    """Runs the named stages in order and returns their artefacts."""
+    """Runs the named stages in order and returns their artefacts; examples are reported on before they are used."""
     inputs = stages.find_inputs(config)
-    return {name: stages.make(name, config, inputs, display=display) for name in names}
+    made = {}
+    for name in names:
+        made[name] = stages.make(name, config, inputs, display=display)
+        if name == "examples":
+            from pipeline.report_stage import report_data
+
+            report_data(config, made[name], display=display)
+    return made
 
 
 def gate(config: Config, *, display: Display) -> Path:

@@ -125,8 +125,8 @@ def _make_examples(config: Config, inputs: Inputs, _: Needs, __: Path, display: 
 
 
 def _make_dataset(config: Config, inputs: Inputs, needs: Needs, folder: Path, display: Display) -> Mapping[str, Any]:
+    from pipeline.beam_runner import pipeline_maker
     from preprocessing.dataset_job import RowFile, build_dataset
-    from preprocessing.runner import local_pipeline
 
     content = needs["examples"].content
     files = {split: [RowFile(*file) for file in members] for split, members in content["splits"].items()}
@@ -141,7 +141,7 @@ def _make_dataset(config: Config, inputs: Inputs, needs: Needs, folder: Path, di
             time_zone=config.data.time_zone,
             folder=folder,
             final_folder=plan("dataset", config, inputs).folder,
-            pipeline=lambda: local_pipeline(workers=config.preprocess.workers, mode=config.preprocess.mode),
+            pipeline=pipeline_maker(config),
             windows=[[RowFile(*file) for file in window] for window in content["windows"]] if grows else (),
             negative_keep=_negative_keep(config),
             observe=bar,

@@ -11,33 +11,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from preprocessing.errors import ArtefactError
+from preprocessing.joining import KNOWN_PREFIX
+from preprocessing.log_sources import HASH_COLUMN
 from preprocessing.profile import profile
 from preprocessing.profile_state import to_bytes
 from preprocessing.raw_values import is_list, raw_dtype
-from preprocessing.runner import follow_progress, plain_errors, report_rows
+from preprocessing.runner import MakePipeline, follow_progress, plain_errors, report_rows
 
-__all__ = ["profile_rows", "state_path"]
+__all__ = ["profile_rows"]
 
-
-def state_path(folder: Path, period: str, rows: Path) -> Path:
-    """Returns where the profile of a file of rows is kept: PERIOD.SPLIT.NAME.profile.parquet."""
-    return folder / f"{period}.{rows.parent.name}.{rows.stem}.profile.parquet"
+# What the jobs keep beside the raw columns and the labels says nothing about the data.
+_INTERNAL = (HASH_COLUMN, KNOWN_PREFIX)
 
 
 def profile_rows(
-    files: Sequence[tuple[str, Path]],
+    files: Sequence[tuple[Path, Path]],
     *,
     labels: Sequence[str],
-    folder: Path,
-    pipeline: Callable[[], beam.Pipeline],
+    progress: Path,
+    pipeline: MakePipeline,
     observe: Callable[[int], None] = lambda rows: None,
 ) -> None:
-    """Writes the profile of each file into `folder`, at its `state_path`; what is there is written over.
+    """Writes the profile of each file of rows.
 
     Args:
-        files: (period, Parquet file of joined rows).
+        files: (Parquet file of labelled rows, where its profile goes).
         labels: names of the labels.
-        folder: made if it is not there.
+        progress: a folder of the caller's for the counts of rows done.
         pipeline: makes a Beam pipeline.
         observe: told the number of rows profiled so far.
 
@@ -45,22 +45,18 @@ def profile_rows(
         ArtefactError: a file cannot be read.
         DataError: its columns cannot be profiled.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    progress = folder / f".progress-{uuid.uuid4().hex}"
-    work = [(str(path), str(state_path(folder, period, path))) for period, path in files]
-    try:
-        with plain_errors(), follow_progress(progress, observe), pipeline() as p:
-            profiles = beam.Map(_profile_file, labels=tuple(labels), progress=str(progress))
-            _ = p | beam.Create(work) | beam.Reshuffle() | profiles
-    finally:
-        for path in progress.glob("*"):
-            path.unlink()
-        progress.rmdir()
+    for _, target in files:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    work = [(str(rows), str(target)) for rows, target in files]
+    with plain_errors(), follow_progress(progress, observe), pipeline() as p:
+        profiles = beam.Map(_profile_file, labels=tuple(labels), progress=str(progress))
+        _ = p | beam.Create(work) | beam.Reshuffle() | profiles
 
 
 def _profile_file(element: tuple[str, str], *, labels: Sequence[str], progress: str) -> None:
     rows_path, target = element
     table = _read_rows(rows_path)
+    table = table.drop_columns([name for name in table.column_names if name.startswith(_INTERNAL)])
     temporary = Path(target).with_name(f".{uuid.uuid4().hex}.tmp")
     temporary.write_bytes(to_bytes(profile(table, labels)))
     temporary.replace(target)
