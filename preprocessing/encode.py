@@ -1,11 +1,12 @@
-"""Joined rows to model inputs, by the transform's own graph, run on the distinct values of each column.
+"""Joined rows to model inputs, by the transform's own graph, run once on the distinct values of each column.
 
 `N` rows, `F` id fields, `D` dense inputs, `L` list length, `K` labels, `V` values of all lists together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,17 +26,11 @@ from preprocessing.spec import (
     FeatureSpec,
     HashedFeature,
     MultivaluedFeature,
-    NumericFeature,
     columns_of,
 )
 from preprocessing.vocabulary import MISSING_ID
 
-__all__ = ["encode_columns", "feature_function"]
-
-
-def feature_function(index: int) -> str:
-    """Returns the name of the transform's function for the feature at `index` in the config."""
-    return f"apply_{index}"
+__all__ = ["encode_columns"]
 
 
 def encode_columns(transform: Any, schema: DatasetSchema, features: Sequence[FeatureSpec], table: pa.Table) -> Encoded:
@@ -55,21 +50,41 @@ def encode_columns(transform: Any, schema: DatasetSchema, features: Sequence[Fea
     ids = np.empty((len(schema.id_fields), table.num_rows), np.int64).T
     dense = np.empty((len(schema.dense), table.num_rows), np.float32).T
     lists: dict[str, npt.NDArray[np.int64]] = {}
+    work = [_prepare(feature, rows) for feature in features]
+    outputs = transform.apply_features([one.values for one in work])
     next_id = next_dense = 0
-    for index, feature in enumerate(features):
-        apply = getattr(transform, feature_function(index))
+    for feature, one, output in zip(features, work, outputs, strict=True):
+        found = one.spread(output.numpy())
         if isinstance(feature, MultivaluedFeature | BucketedListFeature):
-            lists[feature.name] = _list_ids(apply, feature, rows)
-        elif isinstance(feature, NumericFeature) and feature.buckets is None:
-            numbers = apply(*rows.plain(feature)).numpy()
-            dense[:, next_dense : next_dense + numbers.shape[1]] = numbers
-            next_dense += numbers.shape[1]
+            lists[feature.name] = found
+        elif found.ndim > 1:
+            dense[:, next_dense : next_dense + found.shape[1]] = found
+            next_dense += found.shape[1]
         else:
-            ids[:, next_id] = _ids(apply, feature, rows)
+            ids[:, next_id] = found
             next_id += 1
     return Encoded(
         schema=schema, ids=ids, dense=dense, lists=lists, labels=_labels(table, schema), weight=_weight(table)
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """What a feature's graph is run on, and how its result becomes that of the rows."""
+
+    values: list[tf.Tensor]
+    spread: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+
+
+def _prepare(feature: FeatureSpec, rows: _Rows) -> _Work:
+    if isinstance(feature, CrossedFeature):
+        return _combinations(feature, rows)
+    (name,) = columns_of(feature)
+    if isinstance(feature, MultivaluedFeature | BucketedListFeature):
+        return _elements(feature, name, rows)
+    if isinstance(feature, CategoricalFeature | HashedFeature):
+        return _Work([rows.words(name)], lambda found: found[_indices(rows.encoded(name))])
+    return _Work([rows.plain(name)], lambda found: found)
 
 
 class _Rows:
@@ -79,20 +94,29 @@ class _Rows:
         self._table = table
         self._dtypes = {raw.name: raw.dtype for raw in schema.raw_columns}
         self._encoded: dict[str, pa.DictionaryArray] = {}
+        self._tensors: dict[tuple[str, bool], tf.Tensor] = {}
 
     def column(self, name: str) -> pa.Array:
         """Returns a column as it is."""
         return column_of(self._table, name)
-
-    def plain(self, feature: FeatureSpec) -> list[tf.Tensor]:
-        """Returns the columns of a feature as tensors [N]."""
-        return [self.tensor(self.column(name), name) for name in columns_of(feature)]
 
     def encoded(self, name: str) -> pa.DictionaryArray:
         """Returns a column by its distinct values; null is one of them."""
         if name not in self._encoded:
             self._encoded[name] = distinct(self.column(name))
         return self._encoded[name]
+
+    def plain(self, name: str) -> tf.Tensor:
+        """Returns a column as a tensor [N]."""
+        if (name, False) not in self._tensors:
+            self._tensors[name, False] = self.tensor(self.column(name), name)
+        return self._tensors[name, False]
+
+    def words(self, name: str) -> tf.Tensor:
+        """Returns the distinct values of a column as a tensor."""
+        if (name, True) not in self._tensors:
+            self._tensors[name, True] = self.tensor(self.encoded(name).dictionary, name)
+        return self._tensors[name, True]
 
     def tensor(self, values: pa.Array, name: str) -> tf.Tensor:
         """Returns values of a column as a tensor in the raw form."""
@@ -113,19 +137,8 @@ def _indices(encoded: pa.DictionaryArray) -> npt.NDArray[np.integer[Any]]:
     return encoded.indices.to_numpy()
 
 
-def _ids(apply: Any, feature: FeatureSpec, rows: _Rows) -> npt.NDArray[np.int64]:
-    """Returns [N] ids of a feature with one id a row."""
-    if isinstance(feature, CrossedFeature):
-        return _crossed_ids(apply, feature, rows)
-    if isinstance(feature, CategoricalFeature | HashedFeature):
-        (name,) = columns_of(feature)
-        encoded = rows.encoded(name)
-        return apply(rows.tensor(encoded.dictionary, name)).numpy()[_indices(encoded)]
-    return apply(*rows.plain(feature)).numpy()
-
-
-def _crossed_ids(apply: Any, feature: CrossedFeature, rows: _Rows) -> npt.NDArray[np.int64]:
-    """Returns [N] ids of a cross, computed on the distinct combinations."""
+def _combinations(feature: CrossedFeature, rows: _Rows) -> _Work:
+    """Returns the distinct combinations of the columns of a cross."""
     columns = [rows.encoded(name) for name in feature.columns]
     codes = distinct(pa.array(_combined(columns)))
     first = np.empty(len(codes.dictionary), np.int64)
@@ -133,7 +146,7 @@ def _crossed_ids(apply: Any, feature: CrossedFeature, rows: _Rows) -> npt.NDArra
     first[inverse] = np.arange(len(inverse))  # any row of a combination stands for it
     values = [column.dictionary.take(pa.array(_indices(column)[first])) for column in columns]
     tensors = [rows.tensor(value, name) for value, name in zip(values, feature.columns, strict=True)]
-    return apply(*tensors).numpy()[inverse]
+    return _Work(tensors, lambda found: found[inverse])
 
 
 def _combined(columns: Sequence[pa.DictionaryArray]) -> npt.NDArray[np.int64]:
@@ -148,18 +161,19 @@ def _combined(columns: Sequence[pa.DictionaryArray]) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _list_ids(apply: Any, feature: MultivaluedFeature | BucketedListFeature, rows: _Rows) -> npt.NDArray[np.int64]:
-    """Returns [N, L] ids, padded with 0."""
-    (name,) = columns_of(feature)
+def _elements(feature: MultivaluedFeature | BucketedListFeature, name: str, rows: _Rows) -> _Work:
+    """Returns the distinct values of lists; their ids become [N, L], padded with 0."""
     column = rows.column(name)
     values = flat_values(column, max_length=feature.max_length)
-    if isinstance(feature, BucketedListFeature):  # finding the distinct numbers costs more than cutting all of them
-        ids = apply(rows.tensor(values, name)).numpy()
-    else:
-        encoded = distinct(values)
-        ids = apply(rows.tensor(encoded.dictionary, name)).numpy()[_indices(encoded)]
     lengths = list_lengths(column, max_length=feature.max_length)
-    return pad_lists(ids, lengths, length=feature.max_length, padding=MISSING_ID)
+
+    def padded(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return pad_lists(ids, lengths, length=feature.max_length, padding=MISSING_ID)
+
+    if isinstance(feature, BucketedListFeature):  # finding the distinct numbers costs more than cutting all of them
+        return _Work([rows.tensor(values, name)], padded)
+    encoded = distinct(values)
+    return _Work([rows.tensor(encoded.dictionary, name)], lambda found: padded(found[_indices(encoded)]))
 
 
 def _labels(table: pa.Table, schema: DatasetSchema) -> npt.NDArray[np.float32]:
