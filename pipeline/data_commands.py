@@ -9,14 +9,23 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.config import load_config
 from pipeline.init_config import Proposed, propose_config, write_config
+from preprocessing.errors import ConfigError
 
 __all__ = ["register"]
+
+ConfigPath = Annotated[Path, typer.Argument(help="The YAML file that describes the line.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override one value: a.b.c=VALUE. May be given again.", metavar="A.B=C"),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
     app.command("init")(init)
+    app.command("replay")(replay)
 
 
 def init(
@@ -36,6 +45,30 @@ def init(
     for pattern, reason in proposed.found.skipped:
         console.print(f"not used: {pattern} ({reason})", style="dim", markup=False, soft_wrap=True)
     console.print(f"read the comments in {out}, then: rankmill preprocess {out}", markup=False, soft_wrap=True)
+
+
+def replay(
+    *,
+    config: ConfigPath,
+    folder: Annotated[Path | None, typer.Argument(help="Folder of repaired rows, exported before.")] = None,
+    export: Annotated[Path | None, typer.Option(help="Write the rejected rows into this new folder.")] = None,
+    set_: Overrides = None,
+) -> None:
+    """Export rejected rows as text to repair; take the repaired ones back in."""
+    loaded = load_config(config, set_ or ())
+    if (folder is None) == (export is None):
+        raise ConfigError(
+            "give one of --export NEW_FOLDER, to write the rejected rows, and FOLDER, to take them back in"
+        )
+    from pipeline import data_display
+    from pipeline.replay import export_rejects, replay_rejects
+
+    if export is not None:
+        from pipeline.example_stage import find_inputs
+
+        data_display.exported(export_rejects(loaded, find_inputs(loaded), export), export, config)
+    elif folder is not None:
+        data_display.replayed(replay_rejects(loaded, folder), config)
 
 
 def _overview(proposed: Proposed) -> Table:
