@@ -42,7 +42,7 @@ setup(
             "types-PyYAML",
         ],
         # What the benchmarks compare with.
-        "peers": ["google-crc32c>=1.5"],
+        "peers": ["google-crc32c>=1.5", "duckdb>=2.0,<3", "polars>=2.0,<3"],
     },
     entry_points={"console_scripts": ["rankmill=pipeline.__main__:main"]},
 )
