@@ -11,6 +11,7 @@ Letters: `R` replicas, `C` capacity, `n` rows that a replica sends at most.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,9 @@ from models.replicas import Replicas
 
 __all__ = ["Counts", "Exchange"]
 
-_GROUP_KEY = 0x52414E4B  # of no group of TensorFlow's own, which count up from 1
+# A key for each exchange of this process; TensorFlow's own groups count up from 1. All processes build their models
+# in one order.
+_GROUP_KEYS = itertools.count(0x52414E4B)
 _QUANTA = 16  # capacity classes for each replica's share of n: padding wastes at most 1 / 16 of a balanced message
 _KEYS_PER_CALL = 1 << 12
 
@@ -63,6 +66,7 @@ class Exchange:
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self._direct = replicas.count == len(replicas.devices)
+        self._group_key = next(_GROUP_KEYS)
         self._calls: dict[int, int] = {}
 
     def counts(self, sent: tf.Tensor, *, at_most: tf.Tensor) -> Counts:
@@ -120,7 +124,7 @@ class Exchange:
             return operation(
                 input=tf.identity(value),
                 group_size=self._replicas.count,
-                group_key=_GROUP_KEY,
+                group_key=self._group_key,
                 instance_key=call * _KEYS_PER_CALL + size_class,
                 ordering_token=[],
                 communication_hint="auto",

@@ -108,6 +108,17 @@ class Stepper:
         self.step += 1
         return float(outputs["loss"])
 
+    def score(self, batch: Batch) -> NDArray[np.float32]:
+        """Returns the logits [B, 1] of a global batch, of which each replica scores its slice."""
+
+        def one(share: dict[str, tf.Tensor]) -> tf.Tensor:
+            return self.model.replicas.all_rows(self.model.logits(share))
+
+        if self._strategy is None:
+            return np.asarray(self.model.logits(batch))
+        found = tf.function(lambda slices: self._strategy.run(one, args=(slices,)), autograph=False)(self._slices(batch))
+        return np.asarray(self._strategy.experimental_local_results(found)[0])
+
     def _slices(self, batch: Batch) -> object:
         tensors = {key: tf.constant(value) for key, value in batch.items()}
         if self._strategy is None:
