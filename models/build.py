@@ -10,6 +10,7 @@ from models.config import EmbeddingsSpec, ModelSpec, OptimizersSpec
 from models.dcn import DCN
 from models.deepfm import DeepFM
 from models.initial_rows import MAX_WIDTH
+from models.partitioned_tables import ParameterServers, PartitionedTables
 from models.placement import plan_embeddings, weight_groups
 from models.ranking_model import Network, RankingModel
 from models.replicas import Replicas
@@ -43,11 +44,12 @@ def build_model(
     optimizers: OptimizersSpec,
     seed: int,
     strategy: tf.distribute.Strategy | None = None,
+    servers: ParameterServers | None = None,
 ) -> RankingModel:
     """Returns a new model whose weights follow from `seed` alone, whatever the replicas.
 
     Call it outside of `strategy.scope()`. Without a strategy all tables are whole, whatever `spec.embeddings` says:
-    that is the model to export.
+    that is the model to export. With `servers` they hold the tables.
 
     Raises:
         ConfigError: if schema, spec and strategy do not fit together.
@@ -62,9 +64,14 @@ def build_model(
         optimizers=optimizers,
         groups=weight_groups(spec.kind),
         num_replicas=replicas.count,
+        num_partitions=0 if servers is None else len(servers.devices),
         itemsize_bytes=dtype.size,
     )
-    tables = EmbeddingTables(plan, replicas, seed=seed, dtype=dtype)
+    tables: EmbeddingTables | PartitionedTables
+    if servers is not None:
+        tables = PartitionedTables(plan, servers, seed=seed, dtype=dtype)
+    else:
+        tables = EmbeddingTables(plan, replicas, seed=seed, dtype=dtype)
     weights = WeightMaker(replicas, seed=seed, dtype=dtype)
     network = NETWORKS[spec.kind](
         weights,

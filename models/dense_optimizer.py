@@ -31,7 +31,7 @@ class DenseOptimizer:
         self._plain = spec.model_copy(update={"l1": 0.0, "l2": 0.0})
 
     def _create(self, slot: str, weight: tf.Variable) -> tf.Variable:
-        with self._replicas.scope():
+        with self._replicas.beside(weight):
             first = tf.fill(weight.shape, tf.constant(initial_slot(self._spec, slot), weight.dtype))
             return tf.Variable(first, trainable=False, name=slot)
 
@@ -55,17 +55,18 @@ class DenseOptimizer:
         if spec.kind == "adam":
             _fused_adam(spec, weight, slots=slots, gradient=gradient, step=step, scale=scale)
             return
-        new_weight, new_slots = update(
-            spec,
-            tf.convert_to_tensor(weight),
-            slots={slot: tf.convert_to_tensor(variable) for slot, variable in slots.items()},
-            gradient=gradient,
-            scale=scale,
-            step=step,
-        )
-        weight.assign(new_weight)
-        for slot, variable in slots.items():
-            variable.assign(new_slots[slot])
+        with tf.device(weight.device):  # on a parameter server: workers must not bring back each other's old weights
+            new_weight, new_slots = update(
+                spec,
+                tf.convert_to_tensor(weight),
+                slots={slot: tf.convert_to_tensor(variable) for slot, variable in slots.items()},
+                gradient=gradient,
+                scale=scale,
+                step=step,
+            )
+            weight.assign(new_weight)
+            for slot, variable in slots.items():
+                variable.assign(new_slots[slot])
 
 
 def _fused_adam(

@@ -15,6 +15,7 @@ from models.embedding_plan import EMBEDDING, FIRST_ORDER
 from models.lookup import Lookup
 from models.loss import loss_share, sampling_offset
 from models.mode import Inputs, Mode, Training
+from models.partitioned_tables import PartitionedTables
 from models.replicas import Replicas
 from models.tables import EmbeddingTables
 from models.weights import WeightMaker
@@ -36,7 +37,7 @@ class RankingModel:
         spec: ModelSpec,
         *,
         optimizers: OptimizersSpec,
-        tables: EmbeddingTables,
+        tables: EmbeddingTables | PartitionedTables,
         network: Network,
         weights: WeightMaker,
         replicas: Replicas,

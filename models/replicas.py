@@ -55,6 +55,15 @@ class Replicas:
         with self.strategy.scope():
             yield
 
+    @contextlib.contextmanager
+    def beside(self, variable: tf.Variable) -> Iterator[None]:
+        """Variables made within lie on the devices of `variable`, as optimizer slots must on parameter servers."""
+        if self.strategy is None:
+            yield
+            return
+        with self.strategy.scope(), self.strategy.extended.colocate_vars_with(variable):
+            yield
+
     def inside(self) -> bool:
         """Returns whether this is code of a replica, inside of `strategy.run`."""
         if self.strategy is None or tf.distribute.in_cross_replica_context():

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from pipeline.train_spec import ClusterSpec, StrategySpec
-from preprocessing.errors import ConfigError
+from preprocessing.errors import ConfigError, TrainingError
 
-__all__ = ["Cluster", "find_cluster"]
+__all__ = ["Cluster", "find_cluster", "wait_for_tasks"]
 
 TF_CONFIG = "TF_CONFIG"
 _JOBS = ("chief", "worker", "ps")
+_START_TIMEOUT_S = 300.0
+_POLL_S = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +51,11 @@ class Cluster:
     def worker(self) -> int:
         """The place of this process among `members`."""
         return self.members.index(self.name)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes what is written once."""
+        return self.name == self.members[0]
 
     @property
     def tf_config(self) -> str:
@@ -112,3 +121,30 @@ def _check(cluster: Cluster, spec: StrategySpec) -> None:
             "strategy.kind parameter_server needs at least one worker, one ps and exactly one chief (the coordinator), "
             f"the cluster has {', '.join(cluster.names)}"
         )
+
+
+def wait_for_tasks(cluster: Cluster, *, timeout_s: float = _START_TIMEOUT_S) -> None:
+    """Returns once every worker and server listens.
+
+    Raises:
+        TrainingError: if one does not in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    for name, address in cluster.names.items():
+        if name != cluster.name:
+            host, _, port = address.rpartition(":")
+            _wait_for(name, host.strip("[]"), int(port), deadline=deadline, timeout_s=timeout_s)
+
+
+def _wait_for(name: str, host: str, port: int, *, deadline: float, timeout_s: float) -> None:
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=5.0).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise TrainingError(
+                    f"{name} at {host}:{port} did not listen within {timeout_s:.0f} s ({error}); "
+                    "start every process of the cluster"
+                ) from error
+            time.sleep(_POLL_S)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.records import evaluation_batches, reading
+from pipeline.record_faults import reading
+from pipeline.records import evaluation_batches
 from pipeline.train_spec import TrainSpec
 from preprocessing.dataset import Dataset
 from preprocessing.errors import DataError, LabelError

@@ -10,10 +10,9 @@ Shapes: S streams, B rows of a global batch, P rows of it once padded, W rows of
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +31,8 @@ from pipeline.epochs import (
     stream_seeds,
     window_rows,
 )
+from pipeline.record_faults import SHORT_SHARD
 from preprocessing.dataset import Dataset
-from preprocessing.errors import CorruptError
 from preprocessing.examples import feature_spec
 from preprocessing.schema import DatasetSchema
 
@@ -43,9 +42,9 @@ __all__ = [
     "batch_spec",
     "blank_record",
     "evaluation_batches",
+    "evaluation_records",
     "padded_batch_size",
     "parse_batch",
-    "reading",
     "record_paths",
     "training_batches",
     "training_records",
@@ -55,16 +54,7 @@ __all__ = [
 PARALLEL_CALLS = 2
 PREFETCHED_BATCHES = 4
 READ_BYTES = 1 << 20
-SHORT_SHARD = "a shard holds fewer records than its manifest says"
 
-# What TensorFlow's messages say, and what it means.
-_DAMAGE = {
-    SHORT_SHARD: SHORT_SHARD,
-    "No such file": "a file is missing",
-    "Could not parse example": "a record is not a tf.Example",
-    "Key: ": "a record does not fit the schema",
-    "corrupted record": "a record is damaged",
-}
 _LAST = np.iinfo(np.int64).max
 
 
@@ -164,19 +154,27 @@ def evaluation_batches(
 
     With a `share`, the number is of the whole batch all the same, and the batch its rows of it.
     """
+    records = evaluation_records(dataset, split, batch_size=batch_size, multiple_of=multiple_of, share=share)
+    return _with_options(
+        records.map(
+            lambda count, batch: (count, parse_batch(batch, dataset.schema)), num_parallel_calls=PARALLEL_CALLS
+        ).prefetch(PREFETCHED_BATCHES)
+    )
+
+
+def evaluation_records(
+    dataset: Dataset, split: str, *, batch_size: int, multiple_of: int = 1, share: Share = WHOLE
+) -> tf.data.Dataset:
+    """Returns the same as `evaluation_batches`, the records serialised."""
     blank = blank_record(dataset.schema)
     width = padded_batch_size(batch_size, multiple_of=multiple_of)
     mine = _rows_of(share, width)
 
-    def padded(records: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        batch = parse_batch(_padded(records, width, blank=blank)[mine], dataset.schema)
-        return tf.size(records, tf.int64), batch
+    def padded(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.size(records, tf.int64), _padded(records, width, blank=blank)[mine]
 
     return _with_options(
-        tf.data.TFRecordDataset(record_paths(dataset, split), buffer_size=READ_BYTES)
-        .batch(batch_size)
-        .map(padded, num_parallel_calls=PARALLEL_CALLS)
-        .prefetch(PREFETCHED_BATCHES)
+        tf.data.TFRecordDataset(record_paths(dataset, split), buffer_size=READ_BYTES).batch(batch_size).map(padded)
     )
 
 
@@ -314,31 +312,3 @@ def _with_options(batches: tf.data.Dataset) -> tf.data.Dataset:
     options.autotune.enabled = False
     options.deterministic = True
     return batches.with_options(options)
-
-
-@contextlib.contextmanager
-def reading(dataset: Dataset, split: str) -> Iterator[None]:
-    """Turns TensorFlow's errors about record files into ours; errors of other origin pass.
-
-    Raises:
-        CorruptError: if a file is missing, damaged, or holds something else than the manifest and schema say.
-    """
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        # TensorFlow quotes a record that it cannot parse in its message, and Python cannot decode that.
-        raise _corrupt(dataset, split, "a record is not a tf.Example") from error
-    except (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
-        reason = next((reason for mark, reason in _DAMAGE.items() if mark in error.message), None)
-        if reason is None and not isinstance(error, tf.errors.DataLossError):
-            raise
-        raise _corrupt(dataset, split, f"{reason or 'a record is damaged'} ({_first_line(error)})") from error
-
-
-def _corrupt(dataset: Dataset, split: str, reason: str) -> CorruptError:
-    return CorruptError(f"{dataset.folder}: records of split {split!r}: {reason}; run preprocess again")
-
-
-def _first_line(error: tf.errors.OpError) -> str:
-    """Returns what TensorFlow says, without the names of its nodes."""
-    return str(error.message).splitlines()[0].rpartition("}} ")[2][:300]

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.metrics import auc, log_loss
-from pipeline.records import WHOLE, Share, evaluation_batches, reading
+from pipeline.record_faults import reading
+from pipeline.records import WHOLE, Share, evaluation_batches
 from pipeline.train_step import Score
 from preprocessing.dataset import Dataset
 from preprocessing.errors import CorruptError
 
-__all__ = ["SplitScores", "score_records", "split_metrics", "write_scores"]
+__all__ = ["SplitScores", "collect_scores", "score_records", "split_metrics", "write_scores"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,15 +40,24 @@ def score_records(
     Raises:
         CorruptError: if the number of records is not the manifest's.
     """
+    batches = evaluation_batches(dataset, split, batch_size=batch_size, multiple_of=multiple_of, share=share)
+    return collect_scores(((int(count), score(batch).numpy()) for count, batch in batches), dataset, split)
+
+
+def collect_scores(batches: Iterable[tuple[int, npt.NDArray[np.float32]]], dataset: Dataset, split: str) -> SplitScores:
+    """Returns the scores of a split from (true rows, [P, 2 K + 1]) of each batch, in record order.
+
+    Raises:
+        CorruptError: if the number of records is not the manifest's.
+    """
     num_rows, num_labels, done = dataset.num_rows(split), len(dataset.schema.labels), 0
     found = np.empty((num_rows, 2 * num_labels + 1), np.float32)
     with reading(dataset, split):
-        batches = evaluation_batches(dataset, split, batch_size=batch_size, multiple_of=multiple_of, share=share)
-        for count, batch in batches:
-            rows = slice(done, done + int(count))
+        for count, values in batches:
+            rows = slice(done, done + count)
             done = rows.stop
             if done <= num_rows:
-                found[rows] = score(batch).numpy()[: int(count)]
+                found[rows] = values[:count]
     if done != num_rows:
         raise CorruptError(
             f"{dataset.folder}: split {split!r} has {done} records, its manifest says {num_rows}; run preprocess again"

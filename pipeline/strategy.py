@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from pipeline.cluster import Cluster
+from pipeline.cluster import Cluster, wait_for_tasks
 from pipeline.train_spec import StrategySpec
 from preprocessing.errors import ConfigError
 
@@ -84,6 +84,7 @@ def _several_cpus(count: int) -> Iterator[None]:
 
 
 def _parameter_server(cluster: Cluster) -> tf.distribute.Strategy:
+    wait_for_tasks(cluster)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({job: list(addresses) for job, addresses in cluster.jobs.items()}),
         task_type=cluster.job,

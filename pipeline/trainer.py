@@ -7,6 +7,7 @@ from (seed, step), so a run that was killed goes on from its last checkpoint to 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from models.build import build_model
 from models.config import ModelSpec
@@ -22,7 +24,8 @@ from pipeline.cluster import Cluster
 from pipeline.engine import Engine, in_step
 from pipeline.label_check import check_labels, check_rows
 from pipeline.learning_rate import learning_rate_scales
-from pipeline.records import reading
+from pipeline.parameter_servers import on_servers, servers_of
+from pipeline.record_faults import reading
 from pipeline.run_folder import RunFolder, run_digest
 from pipeline.split_scores import split_metrics, write_scores
 from pipeline.step_plan import StepPlan, plan_steps
@@ -68,11 +71,9 @@ def train(
         distribution = build_strategy(strategy, cluster=cluster)
         check_labels(dataset, train)
         folder.mkdir(parents=True, exist_ok=True)
-        network = build_model(dataset.schema, model, optimizers=train.optimizers, seed=seed, strategy=distribution)
-        workers = ALONE
-        if cluster is not None:
-            workers = workers_of(distribution, index=cluster.worker, count=len(cluster.members))
-        engine = in_step(dataset, model=network, strategy=distribution, workers=workers, spec=train, seed=seed)
+        network, engine, workers = _prepared(
+            dataset, distribution, cluster, model=model, spec=train, strategy=strategy, seed=seed
+        )
         run = _Run(
             dataset=dataset,
             spec=train,
@@ -94,6 +95,39 @@ def train(
         result = run.result(state, folder)
     run.observe(Finished(result))
     return result
+
+
+def _prepared(
+    dataset: Dataset,
+    distribution: tf.distribute.Strategy,
+    cluster: Cluster | None,
+    *,
+    model: ModelSpec,
+    spec: TrainSpec,
+    strategy: StrategySpec,
+    seed: int,
+) -> tuple[RankingModel, Engine, Workers]:
+    """Returns the model, what drives it, and the workers that go in step with this process."""
+    build = functools.partial(
+        build_model, dataset.schema, model, optimizers=spec.optimizers, seed=seed, strategy=distribution
+    )
+    if cluster is not None and strategy.kind == "parameter_server":
+        network = build(servers=servers_of(cluster, min_shard_bytes=strategy.min_shard_bytes))
+        engine = on_servers(
+            dataset,
+            model=network,
+            strategy=distribution,
+            spec=spec,
+            seed=seed,
+            num_workers=len(cluster.jobs["worker"]),
+        )
+        return network, engine, ALONE
+    network = build()
+    workers = ALONE
+    if cluster is not None:
+        workers = workers_of(distribution, index=cluster.worker, count=len(cluster.members))
+    engine = in_step(dataset, model=network, strategy=distribution, workers=workers, spec=spec, seed=seed)
+    return network, engine, workers
 
 
 @dataclasses.dataclass(frozen=True)

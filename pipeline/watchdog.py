@@ -116,7 +116,9 @@ class Watchdog:
         return None
 
     def sightings(self) -> list[Sighting]:
-        """Returns what is known of the peers."""
+        """Returns what is known of the peers, by their files now."""
+        for peer in self._peers.values():
+            peer.look()
         return [Sighting(name, peer.sign, peer.silent_s()) for name, peer in self._peers.items()]
 
     def _watch(self) -> None:

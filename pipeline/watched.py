@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pipeline.train_spec import WatchdogSpec
 from pipeline.watchdog import DONE, FAILED, Watchdog, watch_folder
 from preprocessing.errors import TrainingError
 
-__all__ = ["Mark", "watched"]
+__all__ = ["Mark", "watched", "watched_server"]
 
 # (steps done, what comes next)
 Mark = Callable[[int, str], None]
@@ -83,3 +84,26 @@ def _leave(text: str, observe: Callable[[TrainEvent], None]) -> None:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "")[:300]
+
+
+def watched_server(
+    folder: Path, cluster: Cluster, *, spec: WatchdogSpec, observe: Callable[[TrainEvent], None]
+) -> None:
+    """Signs for a worker or parameter server and returns when the coordinator is done.
+
+    Raises:
+        TrainingError: if the coordinator failed or gives no sign of life any more.
+    """
+    lost: list[str] = []
+    (leader,) = cluster.members[:1]
+    dog = Watchdog(
+        watch_folder(folder), cluster.name, peers=[leader], spec=spec, on_lost=lost.append, say=lambda _text: None
+    )
+    dog.start()
+    dog.at(0, "serving")
+    while not lost and dog.sightings()[0].state != DONE:
+        time.sleep(spec.interval_s)
+    dog.stop(DONE)
+    if lost:
+        observe(Lost(lost[0]))
+        raise TrainingError(f"{cluster.name} ends: {lost[0]}")

@@ -29,8 +29,7 @@ class Job:
     model: Mapping[str, Any]
     train: Mapping[str, Any]
     strategy: Mapping[str, Any]
-    kill_at: int | None = None  # the process of `kill` ends itself by SIGKILL once so many steps are done
-    kill: str = ""
+    kill_at: int | None = None  # the leader ends itself by SIGKILL once so many steps are done
 
     def arguments(self) -> str:
         return json.dumps(dataclasses.asdict(self), default=str)
@@ -102,6 +101,7 @@ def main(arguments: str) -> None:
     """Trains as one process of the cluster in TF_CONFIG, or alone without one."""
     from models.config import ModelSpec
     from pipeline.cluster import find_cluster
+    from pipeline.parameter_servers import serve_task
     from pipeline.train_events import Finished, Lost, Stepped, TrainEvent, Warned
     from pipeline.train_spec import StrategySpec, TrainSpec
     from pipeline.trainer import train
@@ -116,10 +116,15 @@ def main(arguments: str) -> None:
             print(event.text, flush=True)
         if isinstance(event, Finished):
             print(json.dumps({"metrics": event.result.metrics, "best_step": event.result.best_step}), flush=True)
-        if isinstance(event, Stepped) and job.kill_at is not None and event.step >= job.kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if isinstance(event, Stepped):
+            print(f"stepped {event.step}", flush=True)
+            if job.kill_at is not None and event.step >= job.kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     try:
+        if cluster is not None and strategy.kind == "parameter_server" and not cluster.leads:
+            serve_task(cluster, Path(job.folder), strategy=strategy, observe=observe)
+            return
         train(
             open_planted(Path(job.data), rows=dict(job.rows)),
             model=ModelSpec.model_validate(job.model),

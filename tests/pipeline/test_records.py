@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 
 from pipeline.epochs import num_streams, plan_epoch, shuffle_keys, stream_seeds, window_rows
-from pipeline.records import batch_spec, blank_record, evaluation_batches, parse_batch, reading, training_batches
+from pipeline.record_faults import reading
+from pipeline.records import batch_spec, blank_record, evaluation_batches, parse_batch, training_batches
 from preprocessing.dataset import Dataset, Shard
 from preprocessing.errors import CorruptError
 from tests.pipeline.planted_dataset import SCHEMA, numbered_dataset, write_shard
