@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from preprocessing.blocks import absent_column
@@ -12,7 +13,7 @@ from preprocessing.lines import find_lines
 from preprocessing.partitions import stored_columns
 from preprocessing.spec import SourceSpec
 
-__all__ = ["Header", "check_header", "parse_header", "split_cells"]
+__all__ = ["Header", "beginning", "check_header", "loose_cells", "parse_header", "split_cells"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,16 @@ class Header:
     names: tuple[str, ...]
     num_lines: int
     size_bytes: int
+
+
+def beginning(chunks: Iterator[bytes]) -> bytes:
+    """Returns the chunks up to the first that is not blank, as one; empty lines may come before a header."""
+    data = b""
+    for chunk in chunks:
+        data += chunk
+        if chunk.strip(b"\r\n"):
+            break
+    return data
 
 
 def parse_header(data: bytes, path: str, *, delimiter: str, over_lines: bool) -> Header:
@@ -69,3 +80,17 @@ def split_cells(record: bytes, delimiter: str) -> list[bytes] | None:
     except csv.Error:
         return None
     return [cell.encode("latin-1") for cell in rows[0]] if len(rows) == 1 else None
+
+
+def loose_cells(record: bytes, delimiter: str) -> list[bytes] | None:
+    """Returns the cells of one record as Arrow reads it, which takes text after a closing quote for part of the cell.
+
+    None if a quote is never closed, or a line ends within the record.
+    """
+    csv.field_size_limit(1 << 30)
+    end = "end"  # an open quote would swallow it
+    try:
+        rows = list(csv.reader([record.rstrip(b"\r\n").decode("latin-1"), end], delimiter=delimiter))
+    except csv.Error:
+        return None
+    return [cell.encode("latin-1") for cell in rows[0]] if rows[1:] == [[end]] else None

@@ -34,7 +34,10 @@ def guess_schema(
             if name in tree:
                 return None
             tree[name] = kind
-        if "." in name and not _plant(tree, _steps(objects, name), kind):
+        steps = _steps(objects, name) if "." in name else [name]
+        if _LIST in steps and column.type not in LIST_ELEMENTS:
+            return None
+        if "." in name and not _plant(tree, steps, kind):
             return None
     return pa.schema([(name, _type_of_tree(node)) for name, node in tree.items()])
 
@@ -105,14 +108,28 @@ def _guess_type(objects: Sequence[dict[str, Any]], name: str, column: ColumnSpec
 
 
 def _type_of(value: Any, column: ColumnSpec) -> pa.DataType:
+    """Returns the type of a value if Arrow gives it the same meaning as its text has, else one that Arrow refuses.
+
+    What a row becomes must not depend on the rows around it: a list in a column of strings is JSON text, for example,
+    and a truth value in a column of numbers is a fault.
+    """
+    if isinstance(value, list):
+        if column.type not in LIST_ELEMENTS:
+            return _natural_type(column)
+        known = {_scalar_type(element, column) for element in value if element is not None}
+        inner = known.pop() if len(known) == 1 else None
+        return pa.list_(inner) if inner is not None else _natural_type(column)
+    kind = _scalar_type(value, column)
+    splits = column.type not in LIST_ELEMENTS or column.delimiter is not None
+    return kind if kind is not None and (splits or kind != pa.binary()) else _natural_type(column)
+
+
+def _scalar_type(value: Any, column: ColumnSpec) -> pa.DataType | None:
     if isinstance(value, str):
         return pa.binary()
     if isinstance(value, bool):
-        return pa.bool_()
+        return pa.bool_() if "string" in column.type or column.type == "bool" else None
     if isinstance(value, bytes):  # a number
         whole = value.lstrip(b"-").isdigit() and "float64" not in column.type and column.unit != "s"
-        return pa.int64() if whole else pa.float64() if "string" not in column.type else pa.binary()
-    if isinstance(value, list):
-        known = {_type_of(element, column) for element in value if element is not None}
-        return pa.list_(known.pop()) if len(known) == 1 else _natural_type(column)
-    return _natural_type(column)
+        return pa.int64() if whole else pa.float64() if "string" not in column.type else None
+    return None

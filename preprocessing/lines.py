@@ -56,13 +56,20 @@ def read_chunks(file: Readable, path: str, *, block_bytes: int, at_start: bool =
         SourceError: if the text is UTF-16, a line is longer than 1 GiB, or reading stops before the end (a gz file
             cut short).
     """
+    first = at_start
+    for piece in _pieces(file, path, block_bytes=block_bytes):
+        if first and piece.startswith(_UTF16):
+            raise SourceError(f"{path} is UTF-16 text; declare 'encoding: utf-16' of its source")
+        text = piece.removeprefix(BOM) if first else piece
+        first = False
+        if text:
+            yield text
+
+
+def _pieces(file: Readable, path: str, *, block_bytes: int) -> Iterator[bytes]:
     parts: list[bytes] = []
     held = done = 0
     while data := _read(file, path, block_bytes, done=done):
-        if at_start and not done:
-            if data.startswith(_UTF16):
-                raise SourceError(f"{path} is UTF-16 text; declare 'encoding: utf-16' of its source")
-            data = data.removeprefix(BOM)
         done += len(data)
         cut = data.rfind(b"\n") + 1
         if cut:
@@ -72,9 +79,8 @@ def read_chunks(file: Readable, path: str, *, block_bytes: int, at_start: bool =
         held += len(data) - cut
         if held > _MAX_LINE_BYTES:
             raise SourceError(f"{path} has a line longer than {_MAX_LINE_BYTES} bytes; is it a text file?")
-    rest = b"".join(parts)
-    if rest:
-        yield rest
+    if held:
+        yield b"".join(parts)
 
 
 def _read(file: Readable, path: str, size: int, *, done: int) -> bytes:

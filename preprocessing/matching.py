@@ -15,8 +15,6 @@ from preprocessing.spec import DayRange, SourceSpec
 
 __all__ = ["match", "match_source"]
 
-_MOST_DAYS_LISTED_ONE_BY_ONE = 400
-
 
 def match(patterns: Sequence[str], *, root: str) -> list[str]:
     """Returns the files that any of the patterns names, sorted, each once; patterns are relative to `root`.
@@ -85,15 +83,16 @@ def _within(day: dt.date | None, first: dt.date | None, last: dt.date | None) ->
 
 
 def _by_day(pattern: str, name: str, *, first: dt.date | None, last: dt.date | None) -> list[str]:
-    """Returns a pattern for each day instead of one for all, so that folders of other days are not even listed."""
+    """Returns patterns by the beginning that the days have in common, so that of other years not even names are read.
+
+    A pattern for each day would cost a request each at a remote store.
+    """
     any_day = f"/{name}=*/"
     if any_day not in pattern or first is None or last is None:
         return [pattern]
-    days = [first + dt.timedelta(days=index) for index in range((last - first).days + 1)]
-    if len(days) > _MOST_DAYS_LISTED_ONE_BY_ONE:
-        return [pattern]
-    texts = [text for day in days for text in (day.isoformat(), day.strftime("%Y%m%d"))]
-    return [pattern.replace(any_day, f"/{name}={text}/", 1) for text in (*texts, HIVE_MISSING)]
+    forms = [(first.isoformat(), last.isoformat()), (f"{first:%Y%m%d}", f"{last:%Y%m%d}")]
+    values = [*(os.path.commonprefix(form) + "*" for form in forms), HIVE_MISSING]
+    return [pattern.replace(any_day, f"/{name}={value}/", 1) for value in values]
 
 
 def _join(root: str, pattern: str) -> str:

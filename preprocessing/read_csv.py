@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from preprocessing.blocks import Block, make_rejects
-from preprocessing.csv_header import Header, check_header, parse_header, split_cells
+from preprocessing.csv_header import Header, beginning, check_header, loose_cells, parse_header, split_cells
 from preprocessing.lines import Lines, Readable, find_lines, read_chunks, texts
 from preprocessing.spec import SourceSpec
 
@@ -67,7 +67,7 @@ def read_csv(
     """
     rest, line = b"", first_line
     chunks = read_chunks(file, path, block_bytes=block_bytes, at_start=header is None)
-    chunk = next(chunks, b"")
+    chunk = beginning(chunks)
     while chunk or rest:
         following = next(chunks, b"")
         data = rest + chunk
@@ -235,7 +235,7 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _parse_slowly(raw: pa.Array, num_columns: int, *, delimiter: str) -> tuple[list[pa.Array], list[int]]:
-    rows = [split_cells(record, delimiter) for record in raw.to_pylist()]
+    rows = [loose_cells(record, delimiter) for record in raw.to_pylist()]
     ragged = [index for index, row in enumerate(rows) if row is None or len(row) != num_columns]
     whole = [row for row in rows if row is not None and len(row) == num_columns]
     return [pa.array([row[index] for row in whole], pa.binary()) for index in range(num_columns)], ragged

@@ -8,7 +8,7 @@ from typing import IO
 
 from preprocessing.blocks import Block
 from preprocessing.compression import compression_of, decompressed
-from preprocessing.csv_header import Header, check_header, parse_header
+from preprocessing.csv_header import Header, beginning, check_header, parse_header
 from preprocessing.encodings import Utf8Stream, is_utf8, without_undecodable
 from preprocessing.errors import SourceError
 from preprocessing.file_access import Section, open_bytes
@@ -97,11 +97,7 @@ def _text(file: IO[bytes], path: str, spec: SourceSpec, *, split: Split | None =
 
 def _header(file: IO[bytes], path: str, spec: SourceSpec, *, delimiter: str) -> Header:
     """Returns the header of a file that is read from its middle."""
-    beginning = b""
-    for data in read_chunks(_text(file, path, spec), path, block_bytes=_HEADER_BYTES):
-        beginning += data
-        if beginning.strip(b"\r\n"):
-            break
-    header = parse_header(beginning, path, delimiter=delimiter, over_lines=spec.newlines_in_values)
+    chunks = read_chunks(_text(file, path, spec), path, block_bytes=_HEADER_BYTES)
+    header = parse_header(beginning(chunks), path, delimiter=delimiter, over_lines=spec.newlines_in_values)
     check_header(header, spec, path)
     return header
