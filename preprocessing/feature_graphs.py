@@ -25,11 +25,11 @@ from preprocessing.spec import (
 )
 from preprocessing.time_zones import ZoneOffsets, zone_offsets
 from preprocessing.transform_plan import FeaturePlan
-from preprocessing.vocabulary_table import ids_of_tokens
 
-__all__ = ["FeatureGraph", "feature_graph"]
+__all__ = ["FeatureGraph", "TokenIds", "feature_graph"]
 
 FeatureGraph: TypeAlias = Callable[..., tf.Tensor]
+TokenIds: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -37,9 +37,7 @@ _THURSDAY = 3  # 1970-01-01
 _MAX_TIME_MS = 2**53  # beyond any date; keeps sums from overflowing
 
 
-def feature_graph(
-    plan: FeaturePlan, *, tables: Mapping[str, tf.lookup.StaticHashTable], time_zone: str
-) -> FeatureGraph:
+def feature_graph(plan: FeaturePlan, *, tables: Mapping[str, TokenIds], time_zone: str) -> FeatureGraph:
     """Returns the function of a feature: raw columns of one shape to int64 ids of that shape.
 
     A number that is not cut into buckets becomes float32 [..., 1], or [..., 2] with its indicator.
@@ -58,11 +56,11 @@ def feature_graph(
 
 def _token_graph(
     feature: CategoricalFeature | MultivaluedFeature | HashedFeature | IntegerFeature | CrossedFeature,
-    tables: Mapping[str, tf.lookup.StaticHashTable],
+    tables: Mapping[str, TokenIds],
 ) -> FeatureGraph:
     if isinstance(feature, CategoricalFeature | MultivaluedFeature):
-        table, num_oov = tables[feature.table or feature.name], feature.oov_buckets
-        return lambda values: _or_missing(values, ids_of_tokens(_text(values), table, num_oov=num_oov))
+        token_ids = tables[feature.table or feature.name]
+        return lambda values: _or_missing(values, token_ids(_text(values)))
     if isinstance(feature, IntegerFeature):
         return lambda values: _or_missing(values, _integer(values, feature.size))
     if isinstance(feature, HashedFeature):

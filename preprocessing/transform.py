@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,8 +24,7 @@ from preprocessing.raw_values import raw_tensors
 from preprocessing.schema import DENSE_KEY, IDS_KEY, LIST_PREFIX, RawColumn
 from preprocessing.spec import BucketedListFeature, MultivaluedFeature, NumericFeature, columns_of
 from preprocessing.transform_plan import FeaturePlan, TransformPlan, plan_transform
-from preprocessing.vocabulary import first_token_id
-from preprocessing.vocabulary_table import id_table, write_asset
+from preprocessing.vocabulary_table import IdTable
 
 __all__ = [
     "TRANSFORM_FILE",
@@ -55,11 +55,9 @@ class Transform(tf.Module):
     def __init__(self, plan: TransformPlan, *, asset_folder: Path) -> None:
         """Writes the vocabularies to `asset_folder`, which must stay until the module is saved or dropped."""
         super().__init__()
-        self.tables = {
-            name: id_table(write_asset(words, asset_folder, table=name), first_id=first_token_id(words.num_oov))
-            for name, words in plan.vocabularies.items()
-        }
-        graphs = [feature_graph(one, tables=self.tables, time_zone=plan.time_zone) for one in plan.features]
+        self.table = IdTable(plan.vocabularies, folder=asset_folder)
+        tables = {name: functools.partial(self.table.ids, table=name) for name in plan.vocabularies}
+        graphs = [feature_graph(one, tables=tables, time_zone=plan.time_zone) for one in plan.features]
         raw = {column.name: column for column in plan.schema.raw_columns}
         self.apply_features = _each_feature(plan.features, graphs, raw)
         self._apply = _all_features(plan.features, graphs)

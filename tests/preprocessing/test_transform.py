@@ -404,7 +404,7 @@ def test_no_vocabulary_is_a_constant_of_the_graph(folder: Path, tmp_path: Path) 
     rows = table({"city": pa.array([f"a-rather-long-token-{i:06d}".encode() for i in range(20_000)], pa.binary())})
     save_transform(make_plan(FEATURES[:1], rows), tmp_path / "large")
     assert (tmp_path / "large" / "saved_model.pb").stat().st_size < 100_000
-    assert (tmp_path / "large" / "assets" / "city.tensor").stat().st_size > 20_000 * 26
+    assert (tmp_path / "large" / "assets" / "vocabulary-00000.tensor").stat().st_size > 20_000 * 26
 
 
 def test_a_vocabulary_without_tokens_leaves_missing_and_unknown(tmp_path: Path) -> None:
