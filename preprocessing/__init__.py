@@ -7,8 +7,8 @@ Files to rows: `sources`, `blocks`, `lines`, `read_csv`, `read_jsonl`, `read_par
 `cleaning` over `coercion`, `number_text`, `timestamps`, `list_cells`. Rows to labelled rows: `columnar` over
 `hashing`, `labels`, `attribution`, `visibility`, `splits`, `periods`, `negative_sampling`, `joining`;
 `point_in_time`. Labelled rows to records: `analysis` over `analysis_state`, `token_counts`, `moments`, `histogram`;
-`transform_plan`, `transform`, `feature_graphs`, `time_zones`, `vocabulary_table`, `string_tensor`; `raw_values`, `encode`, `examples` over
-`record_layout` and `crc32c`.
+`transform_plan`, `transform`, `feature_graphs`, `time_zones`, `vocabulary_table`, `string_tensor`;
+`raw_values`, `encode`, `examples` over `record_layout` and `crc32c`.
 
 What the rows look like: `profile` over `token_sketch`, `profile_state`; `drift` over `number_counts`; `data_checks`,
 `shown_text`.
