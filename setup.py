@@ -40,7 +40,10 @@ setup(
             "ruff>=0.9",
             "mypy>=1.14",
             "types-PyYAML",
+            "moto[s3,server]>=5,<6",
         ],
+        # s3:// paths, through Beam's file systems.
+        "s3": ["boto3>=1.35,<2"],
         # What the benchmarks compare with.
         "peers": ["google-crc32c>=1.5", "duckdb>=2.0,<3", "polars>=2.0,<3"],
     },

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from preprocessing.compression import compression_of
+from preprocessing.errors import SourceError
+from preprocessing.file_access import open_bytes, size_bytes
+
 __all__ = ["estimate_rows"]
 
 _SAMPLE_BYTES = 1 << 20
-_COMPRESSION_RATIO = 4  # of text logs under gzip, about
+_COMPRESSION_RATIO = 4  # of text logs, about
+_BYTES_A_ROW = 100
 
 
 def estimate_rows(path: str, *, file_format: str) -> int:
@@ -20,16 +25,16 @@ def estimate_rows(path: str, *, file_format: str) -> int:
     """
     try:
         return _estimate(path, file_format)
-    except (OSError, pa.ArrowException):
+    except (SourceError, OSError, pa.ArrowException):
         return 0
 
 
 def _estimate(path: str, file_format: str) -> int:
-    if file_format == "parquet":
-        return int(pq.read_metadata(path).num_rows)
-    with Path(path).open("rb") as file:
+    with contextlib.closing(open_bytes(path)) as file:
+        if file_format == "parquet":
+            return int(pq.read_metadata(file).num_rows)
+        size = size_bytes(path)
+        if compression_of(path, None) != "none":
+            return max(1, size * _COMPRESSION_RATIO // _BYTES_A_ROW)
         sample = file.read(_SAMPLE_BYTES)
-    size_bytes = Path(path).stat().st_size
-    if path.endswith(".gz"):
-        return max(1, size_bytes * _COMPRESSION_RATIO // 100)
-    return max(1, round(sample.count(b"\n") * size_bytes / max(1, len(sample))))
+    return max(1, round(sample.count(b"\n") * size / max(1, len(sample))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import glob
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 
@@ -91,8 +92,13 @@ def _by_day(pattern: str, name: str, *, first: dt.date | None, last: dt.date | N
     if any_day not in pattern or first is None or last is None:
         return [pattern]
     forms = [(first.isoformat(), last.isoformat()), (f"{first:%Y%m%d}", f"{last:%Y%m%d}")]
-    values = [*(os.path.commonprefix(form) + "*" for form in forms), HIVE_MISSING]
+    values = [*(_common_beginning(*form) + "*" for form in forms), HIVE_MISSING]
     return [pattern.replace(any_day, f"/{name}={value}/", 1) for value in values]
+
+
+def _common_beginning(left: str, right: str) -> str:
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=True))
+    return "".join(letter for letter, _ in same)
 
 
 def _join(root: str, pattern: str) -> str:

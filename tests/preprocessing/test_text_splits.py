@@ -83,7 +83,7 @@ def test_files_are_cut_about_where_they_are_told_across_pieces(tmp_path: Path, m
 
 
 def test_one_byte_encodings_are_cut_and_decoded(tmp_path: Path) -> None:
-    content = "a,b\n".encode() + "é,1\n".encode("latin-1") * 20
+    content = b"a,b\n" + "é,1\n".encode("latin-1") * 20
     assert check(tmp_path / "x.tsv", content.replace(b",", b"\t"), spec(encoding="latin-1"), split_bytes=10) > 3
 
 
