@@ -25,7 +25,7 @@ from pipeline.faults import plain_faults
 from preprocessing.errors import ArtefactError
 from preprocessing.manifest import complete, digest, exists, read_manifest
 
-__all__ = ["Artefact", "Plan", "finish", "open_artefact"]
+__all__ = ["Artefact", "Plan", "finish", "open_artefact", "partial_folder"]
 
 SCRATCH = "scratch"
 _LIBRARIES = ("tensorflow", "tf_keras", "tensorflow-recommenders", "apache-beam", "pyarrow", "numpy")
@@ -87,6 +87,11 @@ def open_artefact(plan: Plan) -> Artefact:
     return Artefact(plan.stage, plan.key, plan.folder, manifest["content"], skipped=True, seconds=manifest["seconds"])
 
 
+def partial_folder(plan: Plan) -> Path:
+    """Returns where the artefact is written before it is finished."""
+    return plan.folder.with_name(f".{plan.key}.partial")
+
+
 def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
     """Returns the artefact of a plan, made by `work` unless it is there already.
 
@@ -95,7 +100,7 @@ def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
     if exists(plan.folder):
         return open_artefact(plan)
     start = time.monotonic()
-    partial = plan.folder.with_name(f".{plan.key}.partial")
+    partial = partial_folder(plan)
     with plain_faults(f"stage {plan.stage!r} could not write to {plan.root}"), _writing(plan):
         if exists(plan.folder):  # finished by another run while this one waited
             return open_artefact(plan)

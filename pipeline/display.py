@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from pipeline.artefacts import Artefact, Plan
 from pipeline.gate import Verdict
+from pipeline.progress_lines import LAUNCHER, progress_line
 from pipeline.train_events import Evaluated, Finished, Lost, Resumed, Started, Stepped, TrainEvent, Warned
 from preprocessing.manifest import exists
 from preprocessing.spec import SPLITS
@@ -82,9 +84,20 @@ class Display:
 
     @contextlib.contextmanager
     def training(self) -> Iterator[Callable[[TrainEvent], None]]:
-        """Draws the bar of a training run from its events."""
+        """Draws the bar of a training run from its events; a launched process has the launcher draw it."""
+        if os.environ.get(LAUNCHER):
+            yield self._launched_event
+            return
         with self.bar("train", total=None, unit="steps") as bar:
             yield lambda event: self._train_event(event, bar)
+
+    def _launched_event(self, event: TrainEvent) -> None:
+        def tell(completed: float, *, note: str | None = None, total: float | None = None) -> None:
+            line = progress_line(completed, note=note, total=total)
+            self.console.file.write(line + "\n")
+            self.console.file.flush()
+
+        self._train_event(event, tell)
 
     def _train_event(self, event: TrainEvent, bar: Bar) -> None:
         match event:

@@ -26,7 +26,6 @@ from pipeline.cluster import Cluster
 from pipeline.engine import Engine
 from pipeline.records import evaluation_records, parse_batch, training_records
 from pipeline.split_scores import SplitScores, collect_scores
-from pipeline.train_events import TrainEvent
 from pipeline.train_spec import StrategySpec, TrainSpec
 from pipeline.watched import watched_server
 from preprocessing.dataset import Dataset
@@ -46,9 +45,7 @@ def servers_of(cluster: Cluster, *, min_shard_bytes: int) -> ParameterServers:
     )
 
 
-def serve_task(
-    cluster: Cluster, folder: Path, *, strategy: StrategySpec, observe: Callable[[TrainEvent], None]
-) -> None:
+def serve_task(cluster: Cluster, folder: Path, *, strategy: StrategySpec) -> None:
     """Runs a worker or a parameter server until the coordinator is done.
 
     Raises:
@@ -63,7 +60,7 @@ def serve_task(
         protocol="grpc",
         config=config,
     )
-    watched_server(folder, cluster, spec=strategy.watchdog, observe=observe)
+    watched_server(folder, cluster, spec=strategy.watchdog)
 
 
 def on_servers(

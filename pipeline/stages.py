@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.artefacts import Artefact, Plan, finish, open_artefact
+from pipeline.cluster import find_cluster
+from pipeline.cluster_stage import follow
 from pipeline.config import Config
 from pipeline.display import Display
 from pipeline.example_stage import Inputs, examples_parts, find_inputs, make_examples_index, settle_as_of
@@ -80,7 +83,8 @@ def _negative_keep(config: Config) -> float:
 
 
 def _train_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
-    sections = ("seed", "model", "train", "strategy")
+    # Where it was trained is left out: `launch` trains what the config's own strategy would.
+    sections = ("seed", "model", "train")
     return {name: config.model_dump(mode="json")[name] for name in sections}
 
 
@@ -109,7 +113,12 @@ def make(stage: str, config: Config, inputs: Inputs, *, display: Display) -> Art
     needs = {earlier: open_artefact(plan(earlier, config, inputs)) for earlier in _NEEDS[stage]}
     if not exists(this.folder):
         import_tensorflow()
+    cluster = find_cluster(config.strategy, os.environ) if stage == "train" else None
     with display.stage(this):
+        if cluster is not None and not cluster.leads and not exists(this.folder):
+            return follow(
+                this, cluster, config.strategy, lambda folder: _WORK[stage](config, inputs, needs, folder, display)
+            )
         return finish(this, lambda folder: _WORK[stage](config, inputs, needs, folder, display))
 
 
@@ -166,6 +175,7 @@ def _make_model(config: Config, _: Inputs, needs: Needs, folder: Path, display: 
             seed=config.seed,
             folder=folder,
             observe=observe,
+            cluster=find_cluster(config.strategy, os.environ),
         )
     figures = dataclasses.asdict(result)
     return {

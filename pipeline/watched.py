@@ -41,9 +41,10 @@ def watched(
 ) -> Iterator[Mark]:
     """Watches over the processes of `cluster` in the block; the value notes where this one is.
 
+    When another process was lost, `observe` is told and this one ends with code 1.
+
     Raises:
-        TrainingError: in the place of TensorFlow's words, when another process was lost. When this process hangs in an
-            operation that cannot be interrupted, it is ended instead, after `observe` was told.
+        TrainingError: if TensorFlow lost a connection although all processes give signs of life.
     """
     if cluster is None:
         yield lambda _step, _where: None
@@ -65,7 +66,7 @@ def watched(
         dog.stop(FAILED, message=lost or _first_line(error))
         if lost is None:
             raise TrainingError(f"the processes lost each other: {_first_line(error)}{_ADVICE}") from error
-        raise TrainingError(lost + _ADVICE) from error
+        _leave(lost, observe)
     except BaseException as error:
         dog.stop(FAILED, message=_first_line(error) or type(error).__name__)
         raise
@@ -73,7 +74,7 @@ def watched(
 
 
 def _leave(text: str, observe: Callable[[TrainEvent], None]) -> None:
-    """Ends this process from the watching thread."""
+    """Ends this process at once: what waits for the lost one, here or in TensorFlow, would wait for long."""
     try:
         observe(Lost(text + _ADVICE))
         sys.stdout.flush()
@@ -86,16 +87,14 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "")[:300]
 
 
-def watched_server(
-    folder: Path, cluster: Cluster, *, spec: WatchdogSpec, observe: Callable[[TrainEvent], None]
-) -> None:
+def watched_server(folder: Path, cluster: Cluster, *, spec: WatchdogSpec) -> None:
     """Signs for a worker or parameter server and returns when the coordinator is done.
 
     Raises:
         TrainingError: if the coordinator failed or gives no sign of life any more.
     """
     lost: list[str] = []
-    (leader,) = cluster.members[:1]
+    leader = cluster.members[0]
     dog = Watchdog(
         watch_folder(folder), cluster.name, peers=[leader], spec=spec, on_lost=lost.append, say=lambda _text: None
     )
@@ -105,5 +104,4 @@ def watched_server(
         time.sleep(spec.interval_s)
     dog.stop(DONE)
     if lost:
-        observe(Lost(lost[0]))
-        raise TrainingError(f"{cluster.name} ends: {lost[0]}")
+        raise TrainingError(f"{cluster.name} ends with its coordinator: {lost[0]}")
