@@ -25,6 +25,7 @@ Overrides = Annotated[
 def register(app: typer.Typer) -> None:
     """Adds the commands to the command line."""
     app.command("init")(init)
+    app.command("show")(show)
     app.command("replay")(replay)
 
 
@@ -45,6 +46,43 @@ def init(
     for pattern, reason in proposed.found.skipped:
         console.print(f"not used: {pattern} ({reason})", style="dim", markup=False, soft_wrap=True)
     console.print(f"read the comments in {out}, then: rankmill preprocess {out}", markup=False, soft_wrap=True)
+
+
+def show(
+    *,
+    target: Annotated[Path, typer.Argument(help="The config, or a file of records: DATASET/SPLIT/FILE.tfrecord.")],
+    split: Annotated[str, typer.Option(help="Of the record.")] = "train",
+    row: Annotated[int, typer.Option(help="Number of the record in its split, or file, from 0.")] = 0,
+    raw: Annotated[
+        Path | None, typer.Option(help="Follow rows of raw columns through the transform: JSON lines.")
+    ] = None,
+    row_id: Annotated[str | None, typer.Option(help="Follow the row with this value of data.roles.row_id.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a row, for machines.")] = False,
+    set_: Overrides = None,
+) -> None:
+    """Decode a record of the dataset, or follow a raw row through cleaning and transform."""
+    from pipeline import show_display
+    from pipeline.quiet import import_tensorflow
+    from pipeline.show import dataset_of, show_file, show_record
+    from pipeline.show_raw import follow_row, follow_rows
+
+    if target.name.endswith(".tfrecord"):
+        if raw is not None or row_id is not None or set_:
+            raise ConfigError(f"{target} is a file of records: --raw, --row-id and --set need the config instead")
+        import_tensorflow()
+        show_display.records([show_file(target, row=row)], as_json=as_json)
+        return
+    if raw is not None and row_id is not None:
+        raise ConfigError("give one of --raw and --row-id")
+    loaded = load_config(target, set_ or ())
+    dataset = dataset_of(loaded)
+    import_tensorflow()
+    if raw is not None:
+        show_display.followed(follow_rows(loaded, dataset, raw), as_json=as_json)
+    elif row_id is not None:
+        show_display.followed(follow_row(loaded, dataset, row_id), as_json=as_json)
+    else:
+        show_display.records([show_record(dataset, split=split, row=row)], as_json=as_json)
 
 
 def replay(

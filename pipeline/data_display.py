@@ -40,11 +40,13 @@ def replayed(files: Sequence[Replayed], config: Path) -> None:
             console.print(f"{where}: {why}: {shown_text(text.encode())}", markup=False, soft_wrap=True)
         if len(file.wrong) > _SHOWN:
             console.print(f"{file.path}: {len(file.wrong) - _SHOWN} more rows are still wrong", markup=False)
-    table = Table("source", "accepted", "still wrong", "taken out", "replayed before", "stored as")
+    table = Table("source", "accepted", "still wrong", "taken out", "replayed before")
     for file in files:
-        stored = "" if file.stored is None else str(file.stored)
         counts = (file.accepted, len(file.wrong), file.left_out, file.known)
-        table.add_row(file.source, *(f"{count:,}" for count in counts), Text(stored, overflow="fold"))
+        table.add_row(file.source, *(f"{count:,}" for count in counts))
     console.print(table)
+    for file in files:
+        if file.stored is not None:
+            console.print(f"{file.source}: stored as {file.stored}", markup=False, soft_wrap=True)
     if any(file.accepted for file in files):
         console.print(f"the next run reads them: rankmill run {config}", markup=False, soft_wrap=True)
