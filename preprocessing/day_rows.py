@@ -40,8 +40,8 @@ class ShardTask:
 
 
 def event_schema(source: SourceSpec) -> pa.Schema:
-    """Returns the columns of an ingested log: as cleaned, and the hash of the row."""
-    return arrow_schema(source).append(pa.field(HASH_COLUMN, pa.uint64()))
+    """Returns the columns of an ingested log: as cleaned, text by dictionary, and the hash of the row."""
+    return arrow_schema(source, dictionaries=True).append(pa.field(HASH_COLUMN, pa.uint64()))
 
 
 def event_times(table: pa.Table, clock: EventClock) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -68,31 +68,32 @@ def shard_rows(task: ShardTask, spec: DataSpec, *, as_of_ms: int) -> tuple[pa.Ta
     The order follows from the content of the rows alone.
     """
     source, clock = spec.sources[spec.impressions], clock_of(spec, spec.impressions)
-    schema = event_schema(source)
-    table = read_ranges(task.ranges, schema=schema)
+    table = read_ranges(task.ranges, schema=event_schema(source))
     counts = {"rows": table.num_rows}
     table = visible_rows(table, clock, as_of_ms=as_of_ms)
     counts["not_yet_arrived"] = counts["rows"] - table.num_rows
     table, counts["outside_days"] = _within_days(table, spec, clock)
+    distinct = _once_each(table, task, spec, clock, as_of_ms=as_of_ms)
+    counts["duplicates"] = table.num_rows - distinct.num_rows
+    return distinct.combine_chunks(), counts
+
+
+def _once_each(table: pa.Table, task: ShardTask, spec: DataSpec, clock: EventClock, *, as_of_ms: int) -> pa.Table:
+    """Returns the rows sorted by hash, without those that the source calls duplicates."""
+    source = spec.sources[spec.impressions]
     hashes = table[HASH_COLUMN].to_numpy()
     order = np.argsort(hashes, kind="stable")
-    kept = order
     if source.duplicates == "row":
         table = table.take(pa.array(order)).combine_chunks()
         kept = duplicate_free(table, key=None, order=(), hashes=hashes[order])
-    elif source.duplicates != "keep":
-        earlier = read_ranges(
-            task.earlier, schema=schema, columns=[*source.duplicates, *_clock_columns(clock), HASH_COLUMN]
-        )
+        return table if len(kept) == table.num_rows else table.take(pa.array(kept))
+    if source.duplicates != "keep":
+        columns = [*source.duplicates, *_clock_columns(clock), HASH_COLUMN]
+        earlier = read_ranges(task.earlier, schema=event_schema(source), columns=columns)
         earlier = visible_rows(earlier, clock, as_of_ms=as_of_ms)
-        first = _first_of_key(
-            table, earlier, source.duplicates, clock, lookback_ms=spec.duplicate_lookback_days * _DAY_MS
-        )
-        kept = order[first[order]]
-    counts["duplicates"] = table.num_rows - len(kept)
-    if len(kept) < table.num_rows or kept is order:
-        table = table.take(pa.array(kept))
-    return table.combine_chunks(), counts
+        lookback_ms = spec.duplicate_lookback_days * _DAY_MS
+        order = order[_first_of_key(table, earlier, source.duplicates, clock, lookback_ms=lookback_ms)[order]]
+    return table.take(pa.array(order))
 
 
 def _clock_columns(clock: EventClock) -> list[str]:
