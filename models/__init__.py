@@ -5,7 +5,7 @@ table rows live where and what that costs, pure arithmetic); `initial_rows`, `re
 rows come to who looks them up), `lookup`, `tables`; `update_rules`, `sparse_optimizers`, `dense_optimizer` (state
 and its updates), `mode`, `weights`, `layers`, `batch_norm`, `dropout`, `interactions`,
 `deepfm`, `wide_deep`, `dcn` (the networks and their parts), `loss`, `ranking_model`, `build` (the whole), and
-`checkpoint`.
+`checkpoint` with `checkpoint_files`, `checkpoint_identity` and `checkpoint_writer`.
 """
 
 import preprocessing as _preprocessing  # noqa: F401  selects Keras 2 before TensorFlow is imported
@@ -14,6 +14,9 @@ __all__ = [
     "batch_norm",
     "build",
     "checkpoint",
+    "checkpoint_files",
+    "checkpoint_identity",
+    "checkpoint_writer",
     "config",
     "dcn",
     "deepfm",

@@ -46,6 +46,16 @@ class Replicas:
         """The numbers among all of this process's replicas."""
         return range(self.first, self.first + max(1, len(self.devices)))
 
+    @property
+    def process(self) -> int:
+        """The number of this process among those that train, from 0."""
+        return self.first // len(self.devices) if self.devices else 0
+
+    @property
+    def num_processes(self) -> int:
+        """Processes that train."""
+        return max(1, self.count // len(self.devices)) if self.devices else 1
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Variables made within are kept equal on all replicas by their updates."""
@@ -115,3 +125,16 @@ class Replicas:
         if self.count == 1:
             return value
         return self._context().all_gather(self._placed(value), axis=0)
+
+    def told(self, value: int) -> list[int]:
+        """Returns the int64 values of all processes, once every one has called it; from outside of a step."""
+        if self.strategy is None or self.num_processes == 1:
+            return [value]
+        strategy = self.strategy
+
+        @tf.function(autograph=False)
+        def gathered(own: tf.Tensor) -> tf.Tensor:
+            return strategy.experimental_local_results(strategy.run(lambda: self.all_rows(own)))[0]
+
+        values = gathered(tf.constant([value], tf.int64)).numpy()
+        return [int(one) for one in values[:: len(self.devices)]]

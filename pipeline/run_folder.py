@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from models.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
+from models.checkpoint import CheckpointWriter, load_checkpoint, prune_checkpoints, unfinished_checkpoints
 from models.config import ModelSpec
 from models.ranking_model import RankingModel
 from pipeline.train_spec import TrainSpec
@@ -38,7 +38,7 @@ _FREE_SETTINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """A state, the checkpoint it came from, and newer ones that could not be read."""
+    """A state, the checkpoint it came from, and others that were left unfinished or could not be read."""
 
     state: TrainState
     checkpoint: Path
@@ -52,22 +52,24 @@ class RunFolder:
     folder: Path
     run: str
     keep: int
+    writer: CheckpointWriter
     workers: Workers = ALONE
 
-    def save(self, model: RankingModel, state: TrainState) -> None:
-        """Writes a checkpoint to resume from, as the best too if it is, and removes old ones.
+    def save(self, state: TrainState) -> None:
+        """Starts to write a checkpoint to resume from, as the best too if it is; old ones are removed when it is there.
 
-        Every worker calls it; it returns once the checkpoint is there for all.
+        Every worker calls it; it returns once the weights are copied. What fails after that, the next call raises.
         """
-        if self.workers.is_chief:
-            progress = {"step": state.step, "run": self.run, "state": state.as_json()}
-            if state.best_step == state.step:
-                save_checkpoint(self._best / str(state.step), model, progress=progress)
-            save_checkpoint(self._resume / str(state.step), model, progress=progress)
-            prune_checkpoints(self._resume, keep=self.keep)
-            if state.best_step is not None:
-                prune_checkpoints(self._best, keep=1)
-        self.workers.meet()
+        progress = {"step": state.step, "run": self.run, "state": state.as_json()}
+        folders = [self._resume / str(state.step)]
+        if state.best_step == state.step:
+            folders.insert(0, self._best / str(state.step))
+        self.writer.save(folders, progress=progress, then=lambda: self._prune(has_best=state.best_step is not None))
+
+    def _prune(self, *, has_best: bool) -> None:
+        prune_checkpoints(self._resume, keep=self.keep, spare=self.writer.session)
+        if has_best:
+            prune_checkpoints(self._best, keep=1, spare=self.writer.session)
 
     def load(self, model: RankingModel) -> Loaded | None:
         """Restores the newest readable checkpoint into the model and removes what is newer; None if there is none.
@@ -91,7 +93,8 @@ class RunFolder:
             except CorruptError:
                 skipped.append(checkpoint)
                 continue
-            return Loaded(self._state(checkpoint, progress), checkpoint, tuple(skipped))
+            passed_over = (*unfinished_checkpoints(self._resume), *skipped)
+            return Loaded(self._state(checkpoint, progress), checkpoint, passed_over)
         if skipped:
             raise CorruptError(
                 f"none of the checkpoints in {self._resume} can be read; remove {self.folder} to train from the start"
@@ -100,12 +103,14 @@ class RunFolder:
 
     def load_best(self, model: RankingModel, state: TrainState) -> Path:
         """Restores the best weights into the model and returns their checkpoint."""
+        self.writer.wait()
         checkpoint = self._best / str(state.best_step)
         load_checkpoint(checkpoint, model, slots=False)
         return checkpoint
 
     def newest_step(self) -> int | None:
-        """Returns the step of the newest checkpoint to resume from."""
+        """Returns the step of the newest checkpoint to resume from, as far as this process knows."""
+        self.writer.settle()
         return max((int(path.name) for path in _steps(self._resume)), default=None)
 
     @property

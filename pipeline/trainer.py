@@ -18,6 +18,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from models.build import build_model
+from models.checkpoint import CheckpointWriter
 from models.config import ModelSpec
 from models.ranking_model import RankingModel
 from pipeline.cluster import Cluster
@@ -85,6 +86,7 @@ def train(
                 folder,
                 run=run_digest(dataset, model=model, train=train, seed=seed),
                 keep=train.keep_checkpoints,
+                writer=CheckpointWriter(network),
                 workers=workers,
             ),
             log=TrainLog(folder, train.tensorboard) if workers.is_chief else None,
@@ -165,9 +167,12 @@ class _Run:
 
     def to_end(self, state: TrainState) -> TrainState:
         """Trains until the last step, or until evaluations do not get better."""
-        with reading(self.dataset, "train"):
-            while not self._is_done(state):
-                state = self._through_epoch(state)
+        try:
+            with reading(self.dataset, "train"):
+                while not self._is_done(state):
+                    state = self._through_epoch(state)
+        finally:
+            self.checkpoints.writer.settle()
         if self.log is not None:
             self.log.close()
         return state
@@ -208,7 +213,7 @@ class _Run:
                 self._check_weights(state.step)
                 state = self._evaluated(state) if self.plan.evaluates_at(state.step) else state
                 self.mark(state.step, "writing a checkpoint")
-                self.checkpoints.save(self.model, state)
+                self.checkpoints.save(state)
         return state
 
     def _executed(self, state: TrainState, batches: Iterator[Any]) -> TrainState:

@@ -34,7 +34,7 @@ def test_files_are_logical_rows_that_numpy_alone_reads(tmp_path: Path) -> None:
 
 
 def test_large_tables_are_split_into_row_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.checkpoint._FILE_BYTES", 4 * 8 * 5)  # five rows of width 4
+    monkeypatch.setattr("models.checkpoint_files._FILE_BYTES", 4 * 8 * 5)  # five rows of width 4
     model, other = build(), build(seed=2)
     save_checkpoint(tmp_path / "a", model, progress={})
     names = sorted(path.name for path in (tmp_path / "a/tables/item").glob("embedding.weights.*"))
@@ -110,7 +110,7 @@ def test_a_failed_write_is_one_clear_error_and_leaves_the_old_checkpoint(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("models.checkpoint.np.save", full)
+    monkeypatch.setattr("models.checkpoint_files.np.save", full)
     with pytest.raises(ArtefactError, match="No space left"):
         save_checkpoint(tmp_path / "a", build(), progress={"step": 2})
     assert json.loads((tmp_path / "a/manifest.json").read_text())["progress"] == {"step": 1}
