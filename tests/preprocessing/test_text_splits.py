@@ -11,7 +11,7 @@ from preprocessing.errors import SourceError
 from preprocessing.sources import plan_splits, read_table_blocks
 from preprocessing.spec import SourceSpec
 
-SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 COLUMNS = {"a": "string", "b": "string"}
 
 
@@ -51,6 +51,8 @@ LINE_ENDS = st.sampled_from(["\n", "\r\n", "\n\n"])
     st.sampled_from([1, 9, 1 << 20]),
 )
 @example([('1,"2', "\n"), ('3",4', "\n")], "a,b\n", 1, 1 << 20)
+@example([("\r1", "\n"), ('1","', "\n")], "a,b\n", 1, 1)
+@example([("\r,", "\n"), ("1\r1", "\n")], "a,b\n", 1, 1)
 @example([("1\r1", "\n"), (',""1', "\n")], "a,b\n", 1, 1)
 @SAME_FOLDER
 def test_parts_of_a_csv_file_hold_the_rows_of_the_whole_at_the_same_lines(
