@@ -11,7 +11,6 @@ import bz2
 import dataclasses
 import difflib
 import gzip
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -264,10 +263,8 @@ def encoded(header: bytes | None, rows: Sequence[bytes], spec: SourceSpec) -> by
     if spec.compression == "bz2":
         return bz2.compress(data)
     if spec.compression == "zstd":
-        sink = io.BytesIO()
-        with pa.CompressedOutputStream(pa.PythonFile(sink, mode="w"), "zstd") as stream:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
             stream.write(data)
-            stream.flush()
-            stream.close()
-            return sink.getvalue()
+        return sink.getvalue().to_pybytes()
     return data
