@@ -5,8 +5,9 @@ The contract: `errors`, `spec` (what a user declares), `schema` and `dataset` (w
 
 Files to rows: `sources`, `blocks`, `lines`, `read_csv`, `read_jsonl`, `read_parquet`, `json_values`, `estimates`;
 `cleaning` over `coercion`, `number_text`, `timestamps`, `list_cells`. Rows to labelled rows: `columnar` over
-`hashing`, `labels`, `attribution`, `visibility`, `splits`, `periods`, `negative_sampling`, `joining`;
-`point_in_time`. Labelled rows to records: `analysis` over `analysis_state`, `token_counts`, `moments`, `histogram`;
+`hashing`, `labels`, `attribution`, `visibility`, `splits`, `periods`, `negative_sampling`, `asof`, `joining`;
+`point_in_time` over `entity_log`, `entity_state`, `entity_keys`, `counters`, `history`, `keyed_times`.
+Labelled rows to records: `analysis` over `analysis_state`, `token_counts`, `moments`, `histogram`;
 `transform_plan`, `transform`, `feature_graphs`, `time_zones`, `vocabulary_table`, `string_tensor`;
 `raw_values`, `encode`, `examples` over `record_layout` and `crc32c`.
 

@@ -217,9 +217,9 @@ def test_a_window_holds_its_first_moment_and_not_its_last() -> None:
 def test_a_history_has_the_newest_known_first_then_the_later_event_then_the_smaller_hash() -> None:
     specs = [HistoryColumn(kind="history", name="h", key=("user",), value="item", label="click", length=5, ages="age")]
     rows = [
-        Row(b"a", 0, 1, 100, 100, (9_000, None), 0, False, 7),
-        Row(b"a", 0, 2, 200, 200, (9_000, None), 0, False, 9),
         Row(b"a", 0, 3, 200, 200, (9_000, None), 0, False, 8),
+        Row(b"a", 0, 2, 200, 200, (9_000, None), 0, False, 9),
+        Row(b"a", 0, 1, 100, 100, (9_000, None), 0, False, 7),
         Row(b"a", 0, 4, 100, 100, (9_500, None), 0, False, 6),
         Row(b"a", 0, None, 100, 100, (9_600, None), 0, False, 5),
         Row(b"a", 0, 6, 100, 100, (10_999, None), 0, False, 4),
