@@ -7,13 +7,14 @@ A `DataReport` is plain values. `to_json` stores it, `pipeline.report_page` show
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.column_figures import ColumnFigures, column_figures
 from preprocessing.data_checks import Finding, check_findings
 from preprocessing.drift import ColumnDrift, drift
-from preprocessing.profile import Profile, label_rate, merge_profiles
+from preprocessing.profile import Profile, label_counts, merge_all
 from preprocessing.spec import DataCheck
 
 __all__ = ["ColumnFigures", "DataReport", "PeriodFigures", "build_report", "to_json"]
@@ -68,7 +69,7 @@ def build_report(
     name: str,
     counts: Mapping[str, int],
     sources: Mapping[str, Mapping[str, Any]],
-    periods: Sequence[tuple[str, Profile]],
+    periods: Iterable[tuple[str, Profile]],
     previous: Profile | None,
     checks: Sequence[DataCheck],
     clocks: Collection[str] = (),
@@ -80,7 +81,8 @@ def build_report(
         name: of the config.
         counts: of the examples' summary.
         sources: of the examples' summary.
-        periods: (period, profile of some of its rows), in any order; those of one period are added up.
+        periods: (period, profile of some of its rows), in any order; those of one period are added up,
+            and no more than a few are held at a time, so give an iterator where they are many.
         previous: the profile of the run before, if there was one.
         checks: limits.
         clocks: columns of ms since 1970 UTC; shown as times, and not compared.
@@ -89,8 +91,8 @@ def build_report(
     Raises:
         ArtefactError: there is no period, or periods have different columns.
     """
-    by_period = _by_period(periods)
-    current = merge_profiles([one for _, one in by_period])
+    tallies: dict[str, _Tally] = {}
+    current = merge_all(_tallied(periods, tallies))
     moved = None if previous is None else drift(previous, current, without={*clocks, *not_compared})
     before = current.columns if previous is None else previous.columns
     shared = [column for column in current.columns if column in before]
@@ -100,7 +102,7 @@ def build_report(
         counts=dict(counts),
         sources={source: dict(total) for source, total in sources.items()},
         labels=current.labels,
-        periods=tuple(_period(period, one) for period, one in by_period),
+        periods=tuple(_period(period, tally) for period, tally in sorted(tallies.items())),
         columns=tuple(
             column_figures(column, one, is_clock=column in clocks) for column, one in current.columns.items()
         ),
@@ -113,15 +115,30 @@ def build_report(
     )
 
 
-def _by_period(periods: Sequence[tuple[str, Profile]]) -> list[tuple[str, Profile]]:
-    parts: dict[str, list[Profile]] = {}
+@dataclasses.dataclass
+class _Tally:
+    """Rows of a period, and of each label its positives and all that have it."""
+
+    num_rows: int = 0
+    positives: Counter[str] = dataclasses.field(default_factory=Counter)
+    labelled: Counter[str] = dataclasses.field(default_factory=Counter)
+
+
+def _tallied(periods: Iterable[tuple[str, Profile]], tallies: dict[str, _Tally]) -> Iterator[Profile]:
+    """Passes profiles on, and adds each to the tally of its period."""
     for period, one in periods:
-        parts.setdefault(period, []).append(one)
-    return [(period, merge_profiles(parts[period])) for period in sorted(parts)]
+        tally = tallies.setdefault(period, _Tally())
+        tally.num_rows += one.num_rows
+        for label in one.labels:
+            positives, labelled = label_counts(one, label)
+            tally.positives[label] += positives
+            tally.labelled[label] += labelled
+        yield one
 
 
-def _period(period: str, one: Profile) -> PeriodFigures:
-    return PeriodFigures(period, one.num_rows, {label: label_rate(one, label) for label in one.labels})
+def _period(period: str, tally: _Tally) -> PeriodFigures:
+    rates = {label: tally.positives[label] / total if total else None for label, total in tally.labelled.items()}
+    return PeriodFigures(period, tally.num_rows, rates)
 
 
 def to_json(report: DataReport) -> dict[str, Any]:

@@ -12,7 +12,7 @@ without elements.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -34,8 +34,9 @@ from preprocessing.token_sketch import (
     sketch_tokens,
 )
 
-__all__ = ["ColumnProfile", "Kind", "Profile", "label_rate", "merge_profiles", "profile"]
+__all__ = ["ColumnProfile", "Kind", "Profile", "label_counts", "label_rate", "merge_all", "merge_profiles", "profile"]
 
+_HELD = 8
 Kind = Literal["text", "number", "list of text", "list of numbers"]
 
 
@@ -82,12 +83,18 @@ class Profile:
     columns: dict[str, ColumnProfile]
 
 
+def label_counts(profile: Profile, label: str) -> tuple[int, int]:
+    """Returns the number of rows whose label is 1, and of all with that label."""
+    histogram = profile.columns[LABEL_PREFIX + label].values
+    if histogram is None:
+        return 0, 0
+    return int(histogram.counts[histogram.edges() == 1.0].sum()), histogram.total()
+
+
 def label_rate(profile: Profile, label: str) -> float | None:
     """Returns the share of rows whose label is 1; None of no rows."""
-    histogram = profile.columns[LABEL_PREFIX + label].values
-    if histogram is None or not histogram.total():
-        return None
-    return float(histogram.counts[histogram.edges() == 1.0].sum() / histogram.total())
+    positives, total = label_counts(profile, label)
+    return positives / total if total else None
 
 
 def profile(table: pa.Table, labels: Sequence[str]) -> Profile:
@@ -147,6 +154,8 @@ def _profile_numbers(values: pa.Array) -> ColumnProfile:
     known = values.drop_null()
     if pa.types.is_int64(known.type):
         known = known.filter(pc.not_equal(known, MISSING_INT64))
+    if pa.types.is_floating(known.type):
+        known = pc.add(known, pa.scalar(0.0, known.type))  # -0.0 is 0.0, whichever comes first
     numbers = known.cast(pa.float64(), safe=False).to_numpy()
     finite: npt.NDArray[np.bool_] = np.isfinite(numbers)
     nan = int(np.count_nonzero(np.isnan(numbers)))
@@ -184,6 +193,20 @@ def merge_profiles(parts: Sequence[Profile]) -> Profile:
         labels=first.labels,
         columns={name: _merge_columns([part.columns[name] for part in parts]) for name in first.columns},
     )
+
+
+def merge_all(profiles: Iterable[Profile]) -> Profile:
+    """Returns the profile of all rows together, holding a few profiles at a time.
+
+    Raises:
+        ArtefactError: there is none, or two are of rows with other columns.
+    """
+    held: list[Profile] = []
+    for one in profiles:
+        held.append(one)
+        if len(held) == _HELD:
+            held = [merge_profiles(held)]
+    return merge_profiles(held)
 
 
 def _merge_columns(parts: Sequence[ColumnProfile]) -> ColumnProfile:

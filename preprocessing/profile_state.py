@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from preprocessing.errors import ArtefactError, CorruptError
 from preprocessing.histogram import Histogram
-from preprocessing.profile import ColumnProfile, Profile, merge_profiles
+from preprocessing.profile import ColumnProfile, Profile, merge_all
 from preprocessing.token_sketch import TokenSketch
 
 __all__ = ["from_bytes", "load_profile", "to_bytes"]
@@ -138,14 +138,7 @@ def load_profile(paths: Sequence[Path]) -> Profile:
         ArtefactError: a file cannot be read, or there is none.
         CorruptError: a file is no profile.
     """
-    merged: Profile | None = None
-    for start in range(0, len(paths), _AT_ONCE):
-        parts = [_load(path) for path in paths[start : start + _AT_ONCE]]
-        merged = merge_profiles(parts if merged is None else [merged, *parts])
-    return merge_profiles([]) if merged is None else merged
-
-
-_AT_ONCE = 8
+    return merge_all(_load(path) for path in paths)
 
 
 def _load(path: Path) -> Profile:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.drift import EPSILON, OTHERS, ColumnDrift, drift, jensen_shannon, psi
@@ -44,6 +44,7 @@ def test_jensen_shannon_by_hand() -> None:
     assert jensen_shannon([1.0, 0.0], [0.0, 1.0]) == 1.0
 
 
+@settings(deadline=None)
 @given(SHARES, st.randoms())
 def test_both_are_symmetric_and_zero_of_equal_distributions(counts: list[int], random: object) -> None:
     p = np.array(counts) / sum(counts)

@@ -90,7 +90,10 @@ def test_the_label_rate_is_the_share_of_ones() -> None:
 
 
 def test_dictionary_columns_are_profiled_like_plain_ones() -> None:
-    rows = [(b"a", 1.0, 1, [b"x", b"y"], [1], 1.0, 1.0), (None, 1.0, 1, [b"x"], [2], 0.0, 1.0)]
+    rows: list[tuple[object, ...]] = [
+        (b"a", 1.0, 1, [b"x", b"y"], [1], 1.0, 1.0),
+        (None, 1.0, 1, [b"x"], [2], 0.0, 1.0),
+    ]
     plain = table(rows)
     coded = plain.set_column(0, "user", plain["user"].combine_chunks().dictionary_encode())
     tags = plain["tags"].combine_chunks()
@@ -99,7 +102,13 @@ def test_dictionary_columns_are_profiled_like_plain_ones() -> None:
     assert to_bytes(profile(coded, ["click"])) == to_bytes(profile(plain, ["click"]))
 
 
-@settings(max_examples=30)
+def test_minus_zero_is_zero_whichever_comes_first() -> None:
+    rows: list[tuple[object, ...]] = [(None, zero, None, None, None, 0.0, 1.0) for zero in (0.0, -0.0)]
+    assert to_bytes(of(rows)) == to_bytes(of(rows[::-1]))
+    assert of(rows).columns["price"].tokens.texts.to_pylist() == [b"0"]
+
+
+@settings(max_examples=30, deadline=None)
 @given(ROWS, st.integers(0, 20), st.integers(0, 20))
 def test_neither_cuts_nor_order_change_a_byte_of_the_state(rows: list[tuple[object, ...]], a: int, b: int) -> None:
     low, high = sorted((min(a, len(rows)), min(b, len(rows))))
@@ -110,7 +119,7 @@ def test_neither_cuts_nor_order_change_a_byte_of_the_state(rows: list[tuple[obje
     assert to_bytes(of(rows[::-1])) == whole
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(ROWS)
 def test_bytes_and_back_is_the_same_profile(rows: list[tuple[object, ...]]) -> None:
     state = to_bytes(of(rows))
@@ -126,7 +135,9 @@ def test_what_is_no_profile_is_refused() -> None:
 
 
 def test_files_are_merged_to_one_profile(tmp_path: Path) -> None:
-    rows = [(str(number).encode(), float(number), number, [], [], number % 2.0, 1.0) for number in range(40)]
+    rows: list[tuple[object, ...]] = [
+        (str(number).encode(), float(number), number, [], [], number % 2.0, 1.0) for number in range(40)
+    ]
     paths = [tmp_path / f"{number}.parquet" for number in range(20)]
     for number, path in enumerate(paths):
         path.write_bytes(to_bytes(of(rows[2 * number : 2 * number + 2])))

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.shown_text import MAX_CHARACTERS, shown_text
@@ -23,6 +23,7 @@ def test_bytes_as_text(value: bytes, shown: str) -> None:
     assert shown_text(value) == shown
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_become_one_short_printable_line(value: bytes) -> None:
     shown = shown_text(value).replace("\u200d", "")

@@ -4,7 +4,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.hashing import hash_column
@@ -32,6 +32,7 @@ def same(first: TokenSketch, second: TokenSketch) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(TOKENS)
 def test_it_holds_the_tokens_of_smallest_hash_with_their_counts(values: list[bytes]) -> None:
     found = sketch(values)
@@ -43,6 +44,7 @@ def test_it_holds_the_tokens_of_smallest_hash_with_their_counts(values: list[byt
     assert found.is_exact == (len(hashes) <= CAPACITY)
 
 
+@settings(deadline=None)
 @given(TOKENS, st.lists(st.integers(0, 40), max_size=4), st.randoms())
 def test_neither_cuts_nor_order_change_it(values: list[bytes], cuts: list[int], random: object) -> None:
     bounds = [0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]
@@ -56,6 +58,7 @@ def test_neither_cuts_nor_order_change_it(values: list[bytes], cuts: list[int], 
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.float32()])
+@settings(deadline=None)
 @given(values=st.lists(st.integers(-50, 50), max_size=60))
 def test_numbers_are_kept_like_tokens(kind: pa.DataType, values: list[int]) -> None:
     array = pa.array(values, kind)
