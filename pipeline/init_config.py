@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import time
 from pathlib import Path
 
 from pipeline.config import Config, load_config
@@ -60,7 +61,7 @@ def propose_config(data: Path) -> Proposed:
     ]
     left_out = (*plan.left_out, *empty, *unused)
     clock = plan.impressions.columns.get(plan.roles.event_time or "")
-    split = propose_split(None if clock is None else clock.times_ms, plan.label.values)
+    split = propose_split(None if clock is None else clock.times_ms, plan.label.values, now_ms=time.time() * 1000)
     if not impressions.features and not any(lines.features for _, lines in sides):
         raise SourceError(
             f"{data}: no column could be a feature; the columns are {', '.join(plan.impressions.columns)}"

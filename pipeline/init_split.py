@@ -16,18 +16,19 @@ HASH = {"kind": "hash", "train": 0.8, "valid": 0.1}
 
 
 def propose_split(
-    times_ms: npt.NDArray[np.float64] | None, labels: npt.NDArray[np.float64] | None
+    times_ms: npt.NDArray[np.float64] | None, labels: npt.NDArray[np.float64] | None, *, now_ms: float
 ) -> tuple[dict[str, Any], str, str]:
     """Returns the split as a config declares it, the period in which rows are stored, and a comment.
 
     Args:
         times_ms: float64 [N] of the sampled impressions, NaN where missing; None without a clock.
         labels: float64 [N] 0 or 1, NaN where unknown; None if the sample cannot tell.
+        now_ms: what happened later did not happen.
     """
     if times_ms is None or not np.any(~np.isnan(times_ms)):
         return dict(HASH), "day", "the impressions have no time, so rows are split by their content"
     known = ~np.isnan(times_ms)
-    days = _without_strays(np.floor(times_ms[known] / _DAY_MS).astype(np.int64))
+    days = _without_strays(np.floor(times_ms[known] / _DAY_MS).astype(np.int64), today=now_ms / _DAY_MS)
     found, counts = np.unique(days, return_counts=True)
     span = int(found[-1] - found[0]) + 1
     period = "year" if span > 730 else "month" if span > 180 else "day"
@@ -46,10 +47,12 @@ def propose_split(
     return split, period, f"days from {_date(found[0])} to {_date(found[-1])} were seen"
 
 
-def _without_strays(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Returns the days without those that a broken clock wrote: few rows, far from all others."""
-    low, high = np.quantile(days, [0.005, 0.995])
-    margin = max(3.0, 0.1 * (high - low))
+def _without_strays(days: npt.NDArray[np.int64], *, today: float) -> npt.NDArray[np.int64]:
+    """Returns the days without those that a broken clock wrote: in the future, or few rows far from all others."""
+    past = days[days <= today]
+    days = past if len(past) else days
+    low, high = np.quantile(days, [0.02, 0.98])
+    margin = high - low + 2
     return days[(days >= low - margin) & (days <= high + margin)]
 
 

@@ -173,7 +173,7 @@ def _reject_share(sources: Sequence[SourceLines]) -> list[str]:
     worst = max(_bad_share(source) for source in sources)
     if worst <= 0.002:
         return []
-    share = min(0.5, max(0.02, math.ceil(worst * 400) / 100))
+    share = min(0.5, max(0.02, math.ceil(worst * 300) / 100))
     return [
         f"  max_reject_share: {share}  # {worst:.1%} of the rows looked at cannot be used: more than this stops the run"
     ]

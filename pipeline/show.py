@@ -18,6 +18,7 @@ from preprocessing.explain import Meanings, load_meanings
 from preprocessing.manifest import exists, read_manifest
 from preprocessing.negative_sampling import kept_rows
 from preprocessing.schema import DENSE_KEY, IDS_KEY, LABELS_KEY, LIST_PREFIX, WEIGHT_KEY, DatasetSchema
+from preprocessing.spec import SPLITS
 
 __all__ = ["Field", "Shown", "dataset_of", "fields_of", "plain", "show_file", "show_record"]
 
@@ -71,7 +72,7 @@ def show_record(dataset: Dataset, *, split: str, row: int) -> Shown:
         ConfigError: if there is no such split or row.
     """
     if split not in dataset.splits:
-        raise ConfigError(f"--split {split}: the dataset has {', '.join(dataset.splits)}")
+        raise ConfigError(f"--split {split}: the dataset has {', '.join(sorted(dataset.splits, key=SPLITS.index))}")
     num_rows = dataset.num_rows(split)
     if not 0 <= row < num_rows:
         last = f"they are 0 to {num_rows - 1}" if num_rows else "it is empty"

@@ -14,6 +14,7 @@ import pytest
 from pipeline.config import Config
 from pipeline.init_config import propose_config, write_config
 from pipeline.init_leaks import rank_auc
+from pipeline.init_split import propose_split
 from preprocessing.errors import ConfigError, SourceError
 from tests.pipeline.tiny_line import rankmill
 
@@ -83,6 +84,25 @@ def test_few_days_are_split_by_content(tmp_path: Path) -> None:
     config, text = propose(tmp_path / "logs")
     assert config.data.split.kind == "hash"
     assert "only 2 day(s) were seen" in text
+
+
+def test_days_that_a_broken_clock_wrote_are_no_days_to_split_by() -> None:
+    days = np.repeat(np.arange(20458, 20462), 100)
+    strays = np.array([24110, 24111, 24113, 300])
+    times = np.concatenate([days, strays]) * float(DAY_MS)
+    for now_day in (20500, 25000):
+        split, period, _ = propose_split(times, None, now_ms=now_day * float(DAY_MS))
+        ends = [str(split[name]) for name in ("train_until", "valid_until", "test_until")]
+        assert ends == ["2026-01-06", "2026-01-07", "2026-01-08"]
+        assert period == "day"
+
+
+def test_a_part_of_one_class_is_no_split() -> None:
+    times = np.repeat(np.arange(20458, 20463), 20) * float(DAY_MS)
+    labels = (np.arange(100) % 2).astype(np.float64)
+    assert propose_split(times, labels, now_ms=times[-1])[0]["kind"] == "time"
+    labels[80:] = 0
+    assert propose_split(times, labels, now_ms=times[-1])[0]["kind"] == "hash"
 
 
 def test_files_of_days_are_one_source_and_partitions_are_known(tmp_path: Path) -> None:
