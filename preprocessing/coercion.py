@@ -87,17 +87,17 @@ def coerce(
 
 def _spread(distinct: Coerced, indices: pa.Array, *, dictionary: bool) -> Coerced:
     """Returns a column from its distinct values, converted once each, and their places."""
-    known = indices.is_valid().to_numpy(zero_copy_only=False)
-    places = pc.fill_null(indices, 0).to_numpy().astype(np.int64)
-    faults = []
-    for reason, mask in distinct.faults:
-        rows = known.copy()
-        rows[known] = mask[places[known]]
-        faults.append((reason, rows))
-    found = tuple((reason, rows) for reason, rows in faults if rows.any())
+    found = tuple((reason, _rows_with(mask, indices)) for reason, mask in distinct.faults)
+    found = tuple((reason, rows) for reason, rows in found if rows.any())
     if not dictionary:
         return Coerced(distinct.values.take(indices), found)
     return Coerced(_with_codes(indices, distinct.values), found)
+
+
+def _rows_with(mask: Mask, indices: pa.Array) -> Mask:
+    rows = indices.is_valid().to_numpy(zero_copy_only=False).copy()
+    rows[rows] = mask[indices.drop_null().to_numpy()]
+    return rows
 
 
 def _with_codes(indices: pa.Array, values: pa.Array) -> pa.Array:

@@ -129,7 +129,7 @@ def _misleads_arrow(records: Records, *, delimiter: str) -> bool:
     last = records.data[-int(records.lengths[-1]) :]
     if b'"' in last and loose_cells(last, delimiter) is None:
         return True
-    return records.data.count(b"\r") != records.data.count(b"\r\n")
+    return b"\r" in records.data and records.data.count(b"\r") != records.data.count(b"\r\n")
 
 
 def _is_utf8(data: bytes) -> bool:
