@@ -27,7 +27,8 @@ class Engine:
 
     Attributes:
         batches: (epoch, step of the epoch) -> iterator over the batches from that step on.
-        execute: (iterator, steps done before, learning rate scales float32 [N]) -> losses float64 [N].
+        execute: (iterator, steps done before, learning rate scales float32 [N]) -> losses and numbers of ids out
+            of range, float64 [N, 2].
         scores: split -> its scores by the present weights.
         num_replicas: how many share a global batch.
     """

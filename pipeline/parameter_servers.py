@@ -27,6 +27,7 @@ from pipeline.engine import Engine
 from pipeline.records import evaluation_records, parse_batch, training_records
 from pipeline.split_scores import SplitScores, collect_scores
 from pipeline.train_spec import StrategySpec, TrainSpec
+from pipeline.train_step import step_figures
 from pipeline.watched import watched_server
 from preprocessing.dataset import Dataset
 from preprocessing.schema import LABELS_KEY, WEIGHT_KEY
@@ -78,7 +79,7 @@ def on_servers(
     @tf.function
     def train_step(records: tf.Tensor, step: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         batch = parse_batch(records, dataset.schema)
-        return model.train_step(batch, step=step, learning_rate_scale=scale)["loss"]
+        return step_figures(model.train_step(batch, step=step, learning_rate_scale=scale))
 
     @tf.function
     def score(records: tf.Tensor) -> tf.Tensor:
@@ -99,12 +100,12 @@ def on_servers(
         )
 
     def execute(records: Iterator[Any], step: int, scales: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        losses = [
+        figures = [
             coordinator.schedule(train_step, args=(next(records), tf.constant(step + i, tf.int64), tf.constant(scale)))
             for i, scale in enumerate(scales)
         ]
         coordinator.join()
-        return np.array([float(loss.fetch()) for loss in losses], np.float64)
+        return np.stack([one.fetch() for one in figures])
 
     def scores(split: str) -> SplitScores:
         found = evaluation_records(dataset, split, batch_size=spec.evaluate_batch_size)

@@ -94,7 +94,7 @@ class Finished:
 
 @dataclasses.dataclass(frozen=True)
 class Warned:
-    """Something that a person should know of the processes that train together."""
+    """Something that a person should know of the run, or of the processes that train together."""
 
     text: str
 

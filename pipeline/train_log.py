@@ -24,12 +24,21 @@ class TrainLog:
         self._writer = tf.summary.create_file_writer(str(folder / "tensorboard")) if spec.enabled else None
         self._losses: list[float] = []
 
-    def stepped(self, step: int, *, losses: Sequence[float], learning_rate: float, rows_per_s: float | None) -> None:
-        """Records the losses of the steps up to `step`; a point is their mean over `every_steps` steps or more."""
+    def stepped(
+        self, step: int, *, losses: Sequence[float], learning_rate: float, rows_per_s: float | None, out_of_range: int
+    ) -> None:
+        """Records the losses of the steps up to `step`; a point is their mean over `every_steps` steps or more.
+
+        `out_of_range` counts the ids that no table had, over all steps so far.
+        """
         self._losses.extend(losses)
         if len(self._losses) < self._spec.every_steps:
             return
-        figures = {"train/loss": float(np.mean(self._losses)), "train/learning_rate": learning_rate}
+        figures = {
+            "train/loss": float(np.mean(self._losses)),
+            "train/learning_rate": learning_rate,
+            "train/out_of_range": float(out_of_range),
+        }
         if rows_per_s is not None:
             figures["train/rows_per_s"] = rows_per_s
         self._losses = []

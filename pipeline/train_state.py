@@ -27,6 +27,7 @@ class TrainState:
         evaluations: step, mean loss and metrics of each evaluation, as written to `history.json`.
         seconds: time spent in steps, of all runs.
         num_rows: rows of these steps.
+        out_of_range: ids of these steps that no table had.
     """
 
     step: int = 0
@@ -39,8 +40,9 @@ class TrainState:
     evaluations: tuple[Mapping[str, Any], ...] = ()
     seconds: float = 0.0
     num_rows: int = 0
+    out_of_range: int = 0
 
-    def after_steps(self, losses: list[float], *, seconds: float, num_rows: int) -> TrainState:
+    def after_steps(self, losses: list[float], *, seconds: float, num_rows: int, out_of_range: int = 0) -> TrainState:
         """Returns the state after further steps with these losses."""
         return dataclasses.replace(
             self,
@@ -49,6 +51,7 @@ class TrainState:
             loss_steps=self.loss_steps + len(losses),
             seconds=self.seconds + seconds,
             num_rows=self.num_rows + num_rows,
+            out_of_range=self.out_of_range + out_of_range,
         )
 
     def after_evaluation(self, metrics: Mapping[str, float], *, rule: EarlyStoppingSpec, epoch: float) -> TrainState:

@@ -13,9 +13,10 @@ import tensorflow as tf
 from models.ranking_model import RankingModel
 from preprocessing.schema import LABELS_KEY, WEIGHT_KEY
 
-__all__ = ["Execute", "Score", "build_execute", "build_score"]
+__all__ = ["Execute", "Score", "build_execute", "build_score", "step_figures"]
 
-# (iterator over global batches, steps done before, learning rate scales float32 [N]) -> losses float64 [N]
+# (iterator over global batches, steps done before, learning rate scales float32 [N]) -> losses and numbers of ids out
+# of range, float64 [N, 2]
 Execute = Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
 Score = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 
@@ -34,7 +35,7 @@ def build_execute(
 
     def replica_step(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         share = _slice_of_replica(batch, num_replicas)
-        return model.train_step(share, step=step, learning_rate_scale=scale)["loss"]
+        return step_figures(model.train_step(share, step=step, learning_rate_scale=scale))
 
     @tf.function(
         input_signature=[
@@ -45,12 +46,12 @@ def build_execute(
     )
     def execute(iterator: Any, first_step: tf.Tensor, scales: tf.Tensor) -> tf.Tensor:
         count = tf.size(scales, tf.int64)
-        losses = tf.TensorArray(tf.float64, size=tf.cast(count, tf.int32), element_shape=[])
+        figures = tf.TensorArray(tf.float64, size=tf.cast(count, tf.int32), element_shape=[2])
         for index in tf.range(count):
             shares = strategy.run(replica_step, args=(next(iterator), first_step + index, scales[index]))
-            loss = strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
-            losses = losses.write(tf.cast(index, tf.int32), tf.cast(loss, tf.float64))
-        return losses.stack()
+            total = strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
+            figures = figures.write(tf.cast(index, tf.int32), total)
+        return figures.stack()
 
     execute.get_concrete_function()  # traced now, so that the time of steps is theirs
     traced: Execute = execute
@@ -76,6 +77,11 @@ def build_score(model: RankingModel, strategy: tf.distribute.Strategy) -> Score:
 
     traced: Score = score
     return traced
+
+
+def step_figures(outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Returns float64 [2]: of the outputs of a step the loss, and how many ids were out of range."""
+    return tf.stack([tf.cast(outputs["loss"], tf.float64), tf.cast(outputs["out_of_range"], tf.float64)])
 
 
 def _replicas_here(strategy: tf.distribute.Strategy) -> int:

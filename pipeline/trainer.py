@@ -31,7 +31,7 @@ from pipeline.run_folder import RunFolder, run_digest
 from pipeline.split_scores import split_metrics, write_scores
 from pipeline.step_plan import StepPlan, plan_steps
 from pipeline.strategy import build_strategy
-from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent, TrainResult
+from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent, TrainResult, Warned
 from pipeline.train_log import TrainLog
 from pipeline.train_spec import StrategySpec, TrainSpec
 from pipeline.train_state import TrainState
@@ -228,10 +228,15 @@ class _Run:
         )
         self.mark(state.step, f"steps {steps[0] + 1} to {steps[-1] + 1}")
         started = time.perf_counter()
-        losses = self.engine.execute(batches, state.step, scales)
+        losses, out_of_range = self.engine.execute(batches, state.step, scales).T
         seconds = time.perf_counter() - started
         self._check_losses(losses, first_step=state.step)
-        state = state.after_steps(losses.tolist(), seconds=seconds, num_rows=self._rows_of(steps))
+        count = int(out_of_range.sum())
+        if count and not state.out_of_range:
+            self.observe(
+                Warned(f"{count} ids that no table has by step {steps[-1] + 1}: looked up as out of vocabulary")
+            )
+        state = state.after_steps(losses.tolist(), seconds=seconds, num_rows=self._rows_of(steps), out_of_range=count)
         self._tell_steps(state, losses, learning_rate=float(scales[-1]) * self.spec.optimizers.dense.learning_rate)
         return state
 
@@ -243,7 +248,13 @@ class _Run:
     def _tell_steps(self, state: TrainState, losses: npt.NDArray[np.float64], *, learning_rate: float) -> None:
         rate = state.rows_per_s()
         if self.log is not None:
-            self.log.stepped(state.step, losses=losses.tolist(), learning_rate=learning_rate, rows_per_s=rate)
+            self.log.stepped(
+                state.step,
+                losses=losses.tolist(),
+                learning_rate=learning_rate,
+                rows_per_s=rate,
+                out_of_range=state.out_of_range,
+            )
         left = (self.plan.total_steps - state.step) * self.spec.batch_size
         self.observe(
             Stepped(

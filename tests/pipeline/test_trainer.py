@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -5,14 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from models.config import ModelSpec, OptimizerSpec, OptimizersSpec
-from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent, TrainResult
+from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent, TrainResult, Warned
 from pipeline.train_spec import EarlyStoppingSpec, StrategySpec, TensorBoardSpec, TrainSpec
 from pipeline.trainer import train
 from preprocessing.dataset import Dataset
 from preprocessing.errors import ArtefactError, CorruptError, DataError, LabelError, TrainingError
-from tests.pipeline.planted_dataset import planted_dataset
+from preprocessing.schema import TableSchema
+from tests.pipeline.planted_dataset import NUM_IDS, planted_dataset
 
 MODEL = ModelSpec(embedding_dim=4, hidden_units=(8,), dropout=0.1)
 SPEC = TrainSpec(
@@ -227,6 +230,19 @@ def test_a_run_goes_on_at_another_replica_count(dataset: Dataset, tmp_path: Path
         run(dataset, tmp_path, spec, strategy=StrategySpec(kind="mirrored", virtual_cpus=2), observe=kill)
     _, events = run(dataset, tmp_path, spec)
     assert next(event for event in events if isinstance(event, Resumed)).step == 7
+
+
+def test_ids_that_no_table_has_are_counted_and_told(dataset: Dataset, tmp_path: Path) -> None:
+    tables = (TableSchema(name="user", num_rows=10), TableSchema(name="item", num_rows=NUM_IDS))
+    smaller = dataclasses.replace(dataset, schema=dataset.schema.model_copy(update={"tables": tables}))
+    paths = [dataset.folder / shard.records for shard in dataset.splits["train"]]
+    records = tf.data.TFRecordDataset([str(path) for path in paths]).as_numpy_iterator()
+    examples = [tf.train.Example.FromString(one) for one in records]
+    users = [example.features.feature["ids"].int64_list.value[0] for example in examples]
+    result, events = run(smaller, tmp_path, SPEC.model_copy(update={"epochs": 1}))
+    manifest = json.loads((tmp_path / "resume" / str(result.num_steps) / "manifest.json").read_text())
+    assert manifest["progress"]["state"]["out_of_range"] == sum(user >= 10 for user in users) > 0
+    assert sum(isinstance(event, Warned) and "no table has" in event.text for event in events) == 1
 
 
 def test_an_empty_training_split_is_refused_before_training(tmp_path: Path) -> None:
