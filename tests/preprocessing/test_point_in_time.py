@@ -231,6 +231,16 @@ def test_a_history_has_the_newest_known_first_then_the_later_event_then_the_smal
     assert found["age"].type == pa.list_(pa.int64())
 
 
+def test_a_state_keeps_the_order_of_what_became_known_at_once() -> None:
+    specs = [HistoryColumn(kind="history", name="h", key=("user",), value="item", label="click", length=3)]
+    past = [Row(b"a", 0, item, 100, 100, (5_000, None), 0, False, item) for item in (3, 1, 4, 2)]
+    state = run(past, specs, 6_000).states[0]
+    assert state["h"].to_pylist() == [[1, 2, 3]]
+    now = table_of_rows([Row(b"a", 0, 9, 7_000, 7_000, (None, None), 7_000, True, 9)])
+    again = derive(now, specs, base=state, base_ms=6_000, ends_ms=[8_000])
+    assert again.columns["h"].to_pylist() == again.states[0]["h"].to_pylist() == [[1, 2, 3]]
+
+
 def test_a_row_without_a_key_knows_nothing() -> None:
     rows = [Row(None, 0, 1, time, time, (time, time), time, True, time) for time in (0, 5000)]
     found = run(rows, specs_of(("user",)), END)
