@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.config import Config
 from pipeline.display import Display
+from pipeline.replay_store import repaired_counts, replayed_files
 from preprocessing.errors import ArtefactError
 from preprocessing.estimates import estimate_rows
 from preprocessing.log_sources import MS_PER_S, SourceFile, event_sources, longest_window_ms, side_sources
@@ -40,11 +41,14 @@ def find_inputs(config: Config) -> Inputs:
     """
     data = config.data
     cache = FingerprintCache(Path(config.work_dir) / "fingerprints.json")
+    repaired = replayed_files(Path(config.work_dir))
     files = {}
     for name in [*event_sources(data), *side_sources(data)]:
         around = _around_days(config) if name in event_sources(data) else (0, 0)
         paths = match_source(data.sources[name], root=data.root, days=data.days, around_days=around)
-        files[name] = [SourceFile(path, cache.fingerprint(path)["sha256"]) for path in paths]
+        files[name] = [
+            SourceFile(path, cache.fingerprint(path)["sha256"]) for path in [*paths, *repaired.get(name, [])]
+        ]
     cache.save()
     return Inputs(files)
 
@@ -132,6 +136,7 @@ def make_examples_index(config: Config, inputs: Inputs, *, display: Display) -> 
 
     spec, work = config.data, Path(config.work_dir)
     as_of_ms = examples_parts(config, inputs)["as_of_ms"]
+    repaired = repaired_counts(work, inputs.files)
     done: dict[str, int] = {}
     with display.bar(_STAGE, total=_expected_rows(config, inputs)) as bar:
 
@@ -150,7 +155,7 @@ def make_examples_index(config: Config, inputs: Inputs, *, display: Display) -> 
             pipeline=pipeline_maker(config),
             observe=observe,
             check=lambda logs, _: check_sources(
-                spec, logs, rejects=", ".join(map(str, rejects_of(work, logs))), repaired={}
+                spec, logs, rejects=", ".join(map(str, rejects_of(work, logs))), repaired=repaired
             ),
         )
     summary = summarise(spec, periods, logs)
