@@ -26,7 +26,7 @@ import functools
 from typing import Literal
 
 from models.config import OptimizerSpec
-from models.update_rules import SLOTS
+from models.slots import SLOTS
 from preprocessing.errors import ConfigError
 
 __all__ = ["EMBEDDING", "FIRST_ORDER", "EmbeddingPlan", "Part", "Placed", "Shelf", "StoragePlan", "TableRows"]

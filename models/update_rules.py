@@ -12,18 +12,12 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from models.config import OptimizerSpec
+from models.slots import SLOTS
 
 __all__ = ["SLOTS", "initial_slot", "rate_of", "regularised", "update"]
 
 Slots = dict[str, tf.Tensor]
 Rule = Callable[[OptimizerSpec, tf.Tensor, Slots, tf.Tensor, "Pace"], tuple[tf.Tensor, Slots]]
-
-SLOTS: dict[str, tuple[str, ...]] = {
-    "sgd": (),
-    "adagrad": ("accumulator",),
-    "adam": ("momentum", "variance"),
-    "ftrl": ("accumulator", "linear"),
-}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,6 +27,12 @@ Overrides = Annotated[
 def register(app: typer.Typer) -> None:
     """Adds the commands to the application."""
     app.command()(launch)
+    app.command()(plan)
+    deploy = typer.Typer(help="Write what other systems need to run the line.", no_args_is_help=True)
+    kubernetes = typer.Typer(help="Kubernetes manifests.", no_args_is_help=True)
+    kubernetes.command("train")(deploy_train)
+    deploy.add_typer(kubernetes, name="kubernetes")
+    app.add_typer(deploy, name="deploy")
 
 
 def launch(
@@ -57,6 +63,69 @@ def launch(
             say=_lines(display.console, bar),
         )
     display.console.print(str(stages.plan("train", loaded, stages.find_inputs(loaded)).folder), soft_wrap=True)
+
+
+def plan(
+    config: ConfigPath,
+    *,
+    replicas: Annotated[int | None, typer.Option(min=1, help="In place of what strategy says.")] = None,
+    device_memory: Annotated[str | None, typer.Option(help="Of each replica, such as 80GB; checked.")] = None,
+    bandwidth: Annotated[str, typer.Option(help="That a replica sends to others with.")] = "100GB/s",
+    memory_bandwidth: Annotated[str, typer.Option(help="Of a replica's memory at random rows.")] = "500GB/s",
+    flops: Annotated[str, typer.Option(help="That dense layers reach on a replica.")] = "30TFLOPS",
+    latency_us: Annotated[float, typer.Option(min=0, help="Of one collective operation.")] = 50.0,
+    set_: Overrides = None,
+) -> None:
+    """Say what training will take: tables, bytes, traffic, steps; refuse what cannot fit. Does no work."""
+    from pipeline.cost_model import Rates, parse_quantity
+    from pipeline.plan import plan_run
+    from pipeline.plan_view import show_plan
+
+    rates = Rates(
+        flops=parse_quantity(flops, unit="FLOPS", flag="--flops"),
+        memory=parse_quantity(memory_bandwidth, unit="B/s", flag="--memory-bandwidth"),
+        bandwidth=parse_quantity(bandwidth, unit="B/s", flag="--bandwidth"),
+        latency_s=latency_us / 1e6,
+    )
+    limit = None if device_memory is None else int(parse_quantity(device_memory, unit="B", flag="--device-memory"))
+    planned = plan_run(load_config(config, set_ or ()), replicas=replicas, device_memory=limit, rates=rates)
+    show_plan(planned, Display().console)
+
+
+def deploy_train(
+    config: ConfigPath,
+    *,
+    out: Annotated[Path, typer.Option(help="Folder for the manifests.")],
+    workers: Annotated[int, typer.Option(min=1, help="Pods that train.")] = 2,
+    ps: Annotated[int, typer.Option(min=0, help="Parameter servers; without any, workers go in step.")] = 0,
+    image: Annotated[str, typer.Option(help="Container image with rankmill installed.")] = "rankmill:latest",
+    namespace: Annotated[str, typer.Option(help="Made for the job.")] = "rankmill",
+    cpus: Annotated[str, typer.Option(help="Of each pod.")] = "4",
+    memory: Annotated[str, typer.Option(help="Of each pod.")] = "16Gi",
+    gpus: Annotated[int, typer.Option(min=0, help="Of each worker.")] = 0,
+    storage: Annotated[str, typer.Option(help="Of the volume that all pods share.")] = "100Gi",
+    storage_class: Annotated[str, typer.Option(help="That can be written by many pods; empty: the default.")] = "",
+    set_: Overrides = None,
+) -> None:
+    """Write manifests of a training cluster: a pod for each process, their addresses, a shared volume, a quota."""
+    from pipeline.deploy_train import TrainDeployment, write_manifests
+
+    overrides = [*(set_ or ()), *_strategy_overrides(ps > 0)]
+    loaded = load_config(config, overrides)
+    deployment = TrainDeployment(
+        name=loaded.name,
+        namespace=namespace,
+        image=image,
+        workers=workers,
+        servers=ps,
+        cpus=cpus,
+        memory=memory,
+        gpus=gpus,
+        storage=storage,
+        storage_class=storage_class,
+    )
+    path = write_manifests(deployment, config.read_text(encoding="utf-8"), overrides=overrides, out=out)
+    Display().console.print(str(path), soft_wrap=True)
 
 
 def _strategy_overrides(has_servers: bool) -> list[str]:
