@@ -59,7 +59,7 @@ def values_at(log: EntityLog, specs: Sequence[DerivedColumn], queries: Queries) 
             columns[spec.name] = pa.array(smoothed_rate(positives, impressions, spec=spec))
         else:
             entries = _slices(log, spec, queries)
-            columns[spec.name] = entries.values()
+            columns[spec.name] = _plain(entries.values())
             if spec.ages is not None:
                 columns[spec.ages] = entries.ages()
     return columns
@@ -85,7 +85,6 @@ def state_at(log: EntityLog, specs: Sequence[DerivedColumn], time_ms: int) -> pa
     columns |= {name: pa.array(total[seen]) for name, total in totals.items()}
     for spec in specs:
         if isinstance(spec, HistoryColumn):
-            columns[spec.name] = _plain(columns[spec.name])
             columns[KNOWN_PREFIX + spec.name] = _slices(log, spec, queries).known()
     return pa.table(columns)
 
@@ -104,7 +103,7 @@ def _totals(log: EntityLog, specs: Sequence[DerivedColumn], queries: Queries) ->
 
 
 def _plain(lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns lists with their elements as they are, not by a dictionary."""
+    """Returns lists with their elements as they are: the order of a dictionary would be that of the rows given."""
     if not pa.types.is_dictionary(lists.type.value_type):
         return lists
     chunks = [pa.ListArray.from_arrays(chunk.offsets, chunk.values.dictionary_decode()) for chunk in lists.chunks]
