@@ -3,8 +3,11 @@
 The contract: `errors`, `spec` (what a user declares), `schema` and `dataset` (what a dataset says of itself),
 `manifest` (artefacts that finish last), `vocabulary` (the id layout).
 
-Files to rows: `sources`, `blocks`, `lines`, `read_csv`, `read_jsonl`, `read_parquet`, `json_values`, `estimates`;
-`cleaning` over `coercion`, `number_text`, `timestamps`, `list_cells`. Rows to labelled rows: `columnar` over
+Files to rows: `sources` over `matching`, `partitions`, `formats`, `compression`, `encodings`, `file_access`,
+`remote_files`, `fingerprints`, `text_splits`, `blocks`, `lines`; `read_csv` over `csv_header`, `csv_records`;
+`read_jsonl` over `json_schema`, `json_values`; `read_parquet` over `parquet_columns`; `nested`, `estimates`;
+`cleaning` over `coercion`, `explode`, `plain_arrays`, `number_text`, `timestamps`, `value_range`, `list_cells`;
+`reasons` (the rules for dirt). Rows to labelled rows: `columnar` over
 `hashing`, `labels`, `attribution`, `visibility`, `splits`, `periods`, `negative_sampling`, `asof`, `joining`;
 `point_in_time` over `entity_log`, `entity_state`, `entity_keys`, `counters`, `history`, `keyed_times`.
 Labelled rows to records: `analysis` over `analysis_state`, `token_counts`, `moments`, `histogram`;

@@ -18,6 +18,7 @@ from preprocessing.errors import SourceError
 from preprocessing.nested import array_at, leaf_paths
 from preprocessing.parquet_columns import find_leaves, text_columns
 from preprocessing.partitions import stored_columns
+from preprocessing.remote_files import is_remote
 from preprocessing.spec import SourceSpec
 
 __all__ = ["read_parquet"]
@@ -48,7 +49,11 @@ def read_parquet(
                 positions = np.arange(row, row + batch.num_rows, dtype=np.int64)
                 yield Block(row, _flat(batch, leaves), None, no_rejects(), positions)
                 row += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except SourceError:
+        raise
+    except Exception as error:
+        if not isinstance(error, pa.ArrowException | OSError) and not is_remote(path):
+            raise  # only stores raise errors of other kinds
         raise SourceError(f"{path} cannot be read as Parquet: {error}; is the file cut short?") from error
 
 

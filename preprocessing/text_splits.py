@@ -1,7 +1,8 @@
 """Large text files cut into parts at line starts, so that several workers read one file.
 
 The planner reads a file once to count its lines, so that a part knows the number of its first line and positions are
-line numbers however a file is cut. Counting costs a few percent of parsing (README, "Results").
+line numbers however a file is cut. Counting costs about a twelfth of what reading and cleaning cost; a remote file is
+transferred once more for it.
 """
 
 from __future__ import annotations
