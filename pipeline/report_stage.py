@@ -90,7 +90,7 @@ def _report(config: Config, examples: Artefact, previous: str | None, display: D
         name=config.name,
         counts=content["counts"],
         sources=content["sources"],
-        periods=[(period, load_profile([target])) for period, _, target in files],
+        periods=((period, load_profile([target])) for period, _, target in files),
         previous=_profile_of(config, previous),
         checks=config.data.checks,
         clocks=clocks,

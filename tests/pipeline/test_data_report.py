@@ -292,8 +292,8 @@ def test_a_browser_shows_the_page_without_scrolling_sideways(tmp_path: Path, wid
     # A headless window is at least 500 pixels wide, so the page stands in a frame, which tells what sticks out.
     (tmp_path / "frame.html").write_text(
         f"<iframe id=f src=report.html style='width:{width}px;height:900px;border:0'></iframe><script>onload = () => {{"
-        "const page = f.contentDocument.documentElement;"
-        "document.title = `${page.scrollWidth - page.clientWidth} ${f.contentDocument.querySelectorAll('svg').length}`}</script>",
+        "const page = f.contentDocument.documentElement, plots = page.querySelectorAll('svg').length;"
+        "document.title = `${page.scrollWidth - page.clientWidth} ${plots}`}</script>",
         encoding="utf-8",
     )
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files", "--dump-dom"]
