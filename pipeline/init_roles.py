@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline import init_names as names
+from pipeline.init_labels import binary_columns, guess_label
+from pipeline.init_parts import ActionLog, LabelGuess, RoleGuess, SideTable
 from pipeline.init_sources import Table
-from preprocessing.errors import SourceError
 from preprocessing.guess import ColumnGuess
 
 __all__ = ["ActionLog", "LabelGuess", "Plan", "RoleGuess", "SideTable", "plan_roles"]
@@ -20,65 +19,6 @@ __all__ = ["ActionLog", "LabelGuess", "Plan", "RoleGuess", "SideTable", "plan_ro
 _IMPRESSIONS = frozenset(
     ("impression", "impressions", "exposure", "exposures", "log", "logs", "rating", "ratings", "interaction")
 )
-_LABEL_ORDER = ("label", "target", "click", "clicked", "purchase", "purchased", "converted", "conversion", "buy")
-
-
-@dataclasses.dataclass(frozen=True)
-class RoleGuess:
-    """Columns of the impressions that play a part, by their names in the file; None where none was found."""
-
-    row_id: str | None
-    request: str | None
-    user: str | None
-    item: str | None
-    event_time: str | None
-    arrival_time: str | None
-    position: str | None
-
-
-@dataclasses.dataclass(frozen=True)
-class ActionLog:
-    """A log of what users did: the columns it shares with the impressions, and its clocks."""
-
-    table: Table
-    key: tuple[str, ...]
-    event_time: str
-    arrival_time: str | None
-
-
-@dataclasses.dataclass(frozen=True)
-class SideTable:
-    """A table with one row for each value of a key: its own name of the key, and the impressions'."""
-
-    table: Table
-    own_key: str
-    key: str
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelGuess:
-    """What is to be predicted.
-
-    Attributes:
-        name: of the label.
-        column: a 0/1 column, or None.
-        when: a comparison, or None.
-        action: an action log, or None.
-        values: float64 [N] 0 or 1 for each sampled impression; None if the samples cannot tell.
-        others: other candidates, as text.
-    """
-
-    name: str
-    column: str | None = None
-    when: str | None = None
-    action: ActionLog | None = None
-    values: npt.NDArray[np.float64] | None = None
-    others: tuple[str, ...] = ()
-
-    @property
-    def source_column(self) -> str | None:
-        """The column of the impressions that it is read from."""
-        return self.column or (self.when.split()[0] if self.when else None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +61,7 @@ def plan_roles(tables: Sequence[Table]) -> Plan:
         else:
             sides.append(side)
             used_tables.append(table)
-    label = _label(impressions, roles, actions)
+    label = guess_label(impressions, roles, actions)
     return Plan(impressions, roles, tuple(sides), tuple(actions), label, tuple(left_out))
 
 
@@ -132,7 +72,7 @@ def _impression_score(table: Table) -> tuple[float, int]:
     parts = set(names.words(table.name))
     found += 1 if parts & _IMPRESSIONS else 0
     found -= 2 if parts & names.ACTION else 0
-    return found + (1 if _binary_columns(columns) else 0), table.rows
+    return found + (1 if binary_columns(columns) else 0), table.rows
 
 
 def _entity(columns: Mapping[str, ColumnGuess], entity: frozenset[str]) -> str | None:
@@ -243,73 +183,3 @@ def _refused(side: SideTable, roles: RoleGuess) -> str:
             "if the days they cover include labelled ones they leak; join it if they end before"
         )
     return ""
-
-
-def _binary_columns(columns: Mapping[str, ColumnGuess]) -> list[str]:
-    return [name for name, column in columns.items() if column.is_binary and column.missing_share == 0]
-
-
-def _label(table: Table, roles: RoleGuess, actions: Sequence[ActionLog]) -> LabelGuess:
-    """Returns the likeliest label: a 0/1 column that names feedback, an action log, a rating, any 0/1 column."""
-    columns = table.columns
-    binary = _binary_columns(columns)
-    named = sorted((n for n in binary if set(names.words(n)) & names.FEEDBACK), key=_label_rank)
-    ratings = [n for n, c in columns.items() if _is_rating(n, c)]
-    by_row = [action for action in actions if action.key == (roles.row_id,)]
-    others = [f"column: {name}" for name in (named or binary)]
-    others += [f"when: {_comparison(name, columns[name])}" for name in ratings]
-    others += [f"action log {action.table.name}" for action in actions]
-    guess: LabelGuess | None = None
-    if named:
-        guess = LabelGuess(_label_name(named[0]), column=named[0], values=columns[named[0]].numbers)
-    elif by_row or (actions and not ratings and not binary):
-        action = (by_row or actions)[0]
-        guess = LabelGuess(action.table.name.rstrip("s") or "label", action=action, values=_acted(table, action))
-    elif ratings:
-        when = _comparison(ratings[0], columns[ratings[0]])
-        numbers = columns[ratings[0]].numbers
-        threshold = float(when.split()[-1])
-        values = None if numbers is None else (numbers >= threshold).astype(np.float64)
-        guess = LabelGuess("liked", when=when, values=values)
-    elif binary:
-        guess = LabelGuess(_label_name(binary[0]), column=binary[0], values=columns[binary[0]].numbers)
-    if guess is None:
-        raise SourceError(
-            f"{table.name} seems to hold the impressions, but nothing in it says what came of them: there is no 0/1 "
-            f"column, no rating, and no action log that shares a key with it; its columns are {', '.join(columns)}"
-        )
-    chosen = {f"column: {guess.column}", f"when: {guess.when}"}
-    chosen |= {f"action log {guess.action.table.name}"} if guess.action else set()
-    return dataclasses.replace(guess, others=tuple(dict.fromkeys(o for o in others if o not in chosen)))
-
-
-def _label_rank(name: str) -> int:
-    parts = names.words(name)
-    return next((i for i, word in enumerate(_LABEL_ORDER) if word in parts), len(_LABEL_ORDER))
-
-
-def _label_name(column: str) -> str:
-    parts = [word for word in names.words(column) if word not in ("is", "has")]
-    return "_".join(parts) or "label"
-
-
-def _is_rating(name: str, column: ColumnGuess) -> bool:
-    rated = {"rating", "stars", "score", "grade"} & set(names.words(name))
-    return bool(rated) and column.numbers is not None and 3 <= column.distinct <= 20
-
-
-def _comparison(name: str, column: ColumnGuess) -> str:
-    """Returns the threshold that comes nearest to half of the rows."""
-    numbers = column.numbers if column.numbers is not None else np.zeros(0)
-    known = numbers[~np.isnan(numbers)]
-    best = min(np.unique(known)[1:], key=lambda value: abs(float(np.mean(known >= value)) - 0.5))
-    return f"{name} >= {best:g}"
-
-
-def _acted(table: Table, action: ActionLog) -> npt.NDArray[np.float64] | None:
-    """Returns which sampled impressions are named by the action log; None if it is not known whole."""
-    if not action.table.sample.whole or len(action.key) != 1:
-        return None
-    (key,) = action.key
-    named = pc.is_in(table.columns[key].values, value_set=action.table.columns[key].values.drop_null())
-    return named.to_numpy(zero_copy_only=False).astype(np.float64)

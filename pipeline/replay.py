@@ -19,6 +19,7 @@ from pipeline.replay_export import ORIGINS, REPLAY_REASONS, VERSION, Exported, e
 from pipeline.replay_store import repaired_counts, replayed_files
 from preprocessing import replay
 from preprocessing.errors import ConfigError, SourceError
+from preprocessing.line_matching import line_owners
 from preprocessing.lines import BOM
 from preprocessing.log_sources import MS_PER_S, cleaned_source, clock_of, event_sources
 from preprocessing.replay import Judged
@@ -80,7 +81,7 @@ def _replay(config: Config, folder: Path, record: Path) -> Replayed:
     owners += [place for place, row in enumerate(rows) for _ in range(row["lines"])]
     now = _lines(edited)
     header = _kept_header(path, _lines(original), now, origins["header_lines"])
-    owners = replay.line_owners(_lines(original), owners, now)
+    owners = line_owners(_lines(original), owners, now)
     spec = _spec(config, source)
     if origins["kind"] == "parquet":
         judged = _judge_parquet(now, owners, spec, source=source, folder=origins["partitions"])

@@ -89,7 +89,7 @@ def test_few_days_are_split_by_content(tmp_path: Path) -> None:
 def test_days_that_a_broken_clock_wrote_are_no_days_to_split_by() -> None:
     days = np.repeat(np.arange(20458, 20462), 100)
     strays = np.array([24110, 24111, 24113, 300])
-    times = np.concatenate([days, strays]) * float(DAY_MS)
+    times = np.asarray(np.concatenate([days, strays]) * float(DAY_MS), np.float64)
     for now_day in (20500, 25000):
         split, period, _ = propose_split(times, None, now_ms=now_day * float(DAY_MS))
         ends = [str(split[name]) for name in ("train_until", "valid_until", "test_until")]
@@ -98,7 +98,7 @@ def test_days_that_a_broken_clock_wrote_are_no_days_to_split_by() -> None:
 
 
 def test_a_part_of_one_class_is_no_split() -> None:
-    times = np.repeat(np.arange(20458, 20463), 20) * float(DAY_MS)
+    times = np.asarray(np.repeat(np.arange(20458, 20463), 20) * float(DAY_MS), np.float64)
     labels = (np.arange(100) % 2).astype(np.float64)
     assert propose_split(times, labels, now_ms=times[-1])[0]["kind"] == "time"
     labels[80:] = 0

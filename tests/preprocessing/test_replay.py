@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from preprocessing.errors import SourceError
-from preprocessing.replay import encoded, header_text, judge_parquet, judge_text, line_owners
+from preprocessing.line_matching import line_owners
+from preprocessing.replay import encoded, header_text, judge_parquet, judge_text
 from preprocessing.spec import SourceSpec
 
 ROWS = [b"h", b"1,aa", b"2,bb", b"3,cc"]
