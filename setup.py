@@ -37,6 +37,7 @@ setup(
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.6",
             "hypothesis>=6.100",
+            "kubernetes-validate>=1.33,<2",
             "ruff>=0.9",
             "mypy>=1.14",
             "types-PyYAML",

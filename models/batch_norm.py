@@ -50,7 +50,8 @@ class BatchNorm:
         mean, variance = centre + offset, tf.maximum(sums[width:-1] / count - offset * offset, 0.0)
         # A batch of padding alone has no moments: the averages stay.
         pull = tf.where(sums[-1] > 0, tf.constant(1.0 - MOMENTUM, x.dtype), 0.0)
-        for average, value in ((self._mean, mean), (self._variance, variance)):
+        averages = ((self._mean, mean), (self._variance, variance)) if training.replicas.writes() else ()
+        for average, value in averages:
             component = training.replicas.component(average)
             component.assign_add(pull * (value - component))
         return mean, variance

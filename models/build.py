@@ -37,6 +37,15 @@ def _check(schema: DatasetSchema, spec: ModelSpec, *, replicas: Replicas) -> Non
         raise ConfigError(f"model.jit_compile works on one replica, not on {replicas.count}; set it to false")
 
 
+def _embeddings(spec: ModelSpec, replicas: Replicas) -> EmbeddingsSpec:
+    """Returns where tables may be: as declared, where replicas have storage of their own."""
+    if replicas.strategy is None:
+        return EmbeddingsSpec()
+    if replicas.storage is not None:
+        return EmbeddingsSpec(placement="mirrored", exchange="all_gather")
+    return spec.embeddings
+
+
 def build_model(
     schema: DatasetSchema,
     spec: ModelSpec,
@@ -60,7 +69,7 @@ def build_model(
     dtype = tf.float64 if spec.precision == "float64" else tf.float32
     plan = plan_embeddings(
         schema,
-        spec if strategy is not None else spec.model_copy(update={"embeddings": EmbeddingsSpec()}),
+        spec.model_copy(update={"embeddings": _embeddings(spec, replicas)}),
         optimizers=optimizers,
         groups=weight_groups(spec.kind),
         num_replicas=replicas.count,

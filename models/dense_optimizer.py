@@ -45,7 +45,7 @@ class DenseOptimizer:
         """
         names = list(gradients)
         summed = self._replicas.all_sum([gradients[name] for name in names])
-        for name, gradient in zip(names, summed, strict=True):
+        for name, gradient in zip(names, summed, strict=True) if self._replicas.writes() else ():
             self._apply_one(name, gradient, step=step, scale=scale)
 
     def _apply_one(self, name: str, gradient: tf.Tensor, *, step: tf.Tensor, scale: tf.Tensor) -> None:

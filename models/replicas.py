@@ -97,10 +97,23 @@ class Replicas:
         replica_id = tf.get_static_value(tf.convert_to_tensor(self.index()))
         return 0 if replica_id is None else int(replica_id) % len(self.devices)
 
+    @property
+    def storage(self) -> str | None:
+        """The device of the one copy of everything, under CentralStorage; None where replicas have copies."""
+        if isinstance(self.strategy, tf.distribute.experimental.CentralStorageStrategy):
+            return str(self.strategy.extended.parameter_devices[0])
+        return None
+
+    def writes(self) -> bool:
+        """Returns whether this replica applies updates to what `component` gives: all do, to their own copies."""
+        return self.storage is None or self.local_index() == 0
+
     def component(self, variable: tf.Variable) -> tf.Variable:
-        """Returns this replica's own copy of a variable that was made in `scope`."""
+        """Returns this replica's own copy of a variable that was made in `scope`, or the one that all share."""
         if self.strategy is None:
             return variable
+        if self.storage is not None:
+            return variable.get() if hasattr(variable, "get") else variable
         return self.strategy.experimental_local_results(variable)[self.local_index()]
 
     def _context(self) -> tf.distribute.ReplicaContext:

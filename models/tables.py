@@ -63,7 +63,14 @@ class EmbeddingTables:
 
     def _create(self, plan: StoragePlan, shelf: Shelf) -> _Storage:
         shards = []
-        for replica, device in zip(self._replicas.held, self._replicas.devices or (None,), strict=True):
+        if self._replicas.storage is not None:  # one copy, which all replicas look up and one updates
+            (arrays,) = self._made(plan, shelf, [self._replicas.storage])
+            return _Storage(plan, shelf, (arrays,) * len(self._replicas.held))
+        return _Storage(plan, shelf, self._made(plan, shelf, self._replicas.devices or (None,)))
+
+    def _made(self, plan: StoragePlan, shelf: Shelf, devices: Sequence[str | None]) -> tuple[Arrays, ...]:
+        shards = []
+        for replica, device in zip(self._replicas.held, devices, strict=False):
             # The row after the shard's own is the scratch row on shard 0.
             shape = (shelf.shard_rows[replica % shelf.num_shards] + 1, plan.width)
             with tf.device(device):
@@ -72,7 +79,7 @@ class EmbeddingTables:
                     first = initial_slot(plan.optimizer, slot)
                     arrays[slot] = tf.Variable(tf.fill(shape, tf.constant(first, self._dtype)), name=slot)
             shards.append(arrays)
-        return _Storage(plan, shelf, tuple(shards))
+        return tuple(shards)
 
     def _initialise(self, table: TableRows, *, seed: int) -> None:
         for storage in self.plan.storages:
@@ -198,12 +205,15 @@ class EmbeddingTables:
                 mine = gradients[group]
                 columns = mine if self._is_only(shelf) else tf.gather(mine, shelf.columns, axis=1)
                 arrays = storages[i].shards[local]
+                sums = arriving.sums(tf.reshape(columns, [-1, storages[i].plan.width]))  # all replicas take part
+                if not self._replicas.writes():
+                    continue
                 apply_rows(
                     storages[i].plan.optimizer,
                     arrays[WEIGHTS],
                     slots={slot: arrays[slot] for slot in storages[i].plan.slots},
                     rows=arriving.rows,
-                    gradients=arriving.sums(tf.reshape(columns, [-1, storages[i].plan.width])),
+                    gradients=sums,
                     scale=scale,
                     step=step,
                 )

@@ -27,8 +27,9 @@ def show_plan(plan: RunPlan, console: Console) -> None:
     console.print(f"{plan.num_replicas} replicas, {_servers(plan)}global batch {plan.global_batch:,} rows")
     memory = plan.memory
     console.print(
-        f"memory of the fullest replica: {readable_bytes(memory.total)} (tables and slots {readable_bytes(memory.tables)}"
-        f", dense {readable_bytes(memory.dense)}, a batch {readable_bytes(memory.activations)})"
+        f"memory of the fullest replica: {readable_bytes(memory.total)} "
+        f"(tables and slots {readable_bytes(memory.tables)}, dense {readable_bytes(memory.dense)}, "
+        f"a batch {readable_bytes(memory.activations)})"
     )
     _show_cost(plan, console)
     for split in plan.splits:

@@ -94,7 +94,7 @@ def test_files_of_an_earlier_run_are_no_signs(tmp_path: Path) -> None:
                 "where": "",
                 "message": "old",
             }
-        )  # fmt: skip
+        )
     )
     pair = Pair(tmp_path)
     pair.me.start()
