@@ -25,10 +25,10 @@ from preprocessing import analysis
 from preprocessing.dataset import SCHEMA_FILE, TRANSFORM_FOLDER, Shard
 from preprocessing.days_job import to_json
 from preprocessing.encode import encode_columns
-from preprocessing.errors import ArtefactError
 from preprocessing.examples import write_records
 from preprocessing.manifest import digest, write_json
 from preprocessing.negative_sampling import kept_rows
+from preprocessing.row_files import read_rows
 from preprocessing.runner import MakePipeline, follow_progress, plain_errors, report_rows
 from preprocessing.schema import LABEL_PREFIX, WEIGHT_COLUMN, DatasetSchema
 from preprocessing.spec import FeatureSpec, columns_of
@@ -155,19 +155,12 @@ def _analyse(
     element: tuple[str, str], *, features: Sequence[FeatureSpec], columns: Sequence[str], progress: str
 ) -> None:
     path, target = element
-    table = _read_rows(path, columns)
+    table = read_rows(path, columns, dictionaries=True)
     state = analysis.analyse(table, features)
     temporary = Path(target).with_name(f".{uuid.uuid4().hex}")
     temporary.write_bytes(analysis.to_bytes(state))
     temporary.replace(target)
     report_rows(progress, table.num_rows)
-
-
-def _read_rows(path: str, columns: Sequence[str] | None) -> pa.Table:
-    try:
-        return pq.read_table(path, columns=None if columns is None else list(columns))
-    except (OSError, pa.ArrowException) as error:
-        raise ArtefactError(f"{path} cannot be read: {error}; remove its artefact and run again") from error
 
 
 def _plan(
@@ -241,8 +234,8 @@ class _Encode(beam.DoFn):
     def _read(self, path: str, keep: float) -> tuple[int, pa.Table]:
         """Returns the number of rows in a file, and those to encode: which are kept follows from all raw columns."""
         if keep == 1.0:
-            table = _read_rows(path, self._columns)
+            table = read_rows(path, self._columns, dictionaries=True)
             return table.num_rows, table
-        whole = _read_rows(path, None)
+        whole = read_rows(path, dictionaries=True)
         chosen = whole.filter(pa.array(kept_rows(whole, keep=keep, labels=self._schema.labels)))
         return whole.num_rows, chosen.select(self._columns)

@@ -22,13 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from preprocessing.columnar import hash_rows
-from preprocessing.days_job import ROWS_FOLDER, by_place, to_json, write_rows
+from preprocessing.days_job import ROWS_FOLDER, by_place, to_json
 from preprocessing.derive_plan import Link, context_of, key_sets
 from preprocessing.hashing import mix
 from preprocessing.joining import KNOWN_PREFIX, OTHERS
 from preprocessing.log_sources import HASH_COLUMN, clock_of
 from preprocessing.manifest import complete, exists
 from preprocessing.point_in_time import derive
+from preprocessing.row_files import read_rows, write_rows
 from preprocessing.runner import MakePipeline, follow_progress, plain_errors, report_rows
 from preprocessing.shuffle import Carrier, ColumnarShuffle, Partition, Slice, cut, read_slices
 from preprocessing.spec import DataSpec, DerivedColumn, HistoryColumn, columns_made
@@ -304,7 +305,7 @@ class _Write(beam.DoFn):
         written = []
         for part, name, rows in files:
             if part != OTHERS:
-                table = pq.read_table(Path(source) / name)
+                table = read_rows(Path(source) / name, dictionaries=True)
                 for column in self._columns:
                     table = table.append_column(column, _at(found[column], first, rows))
                 write_rows(table, Path(target) / name)

@@ -13,7 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["DICTIONARY", "Column", "as_one_array", "canonical", "decoded", "encode_text", "known_indices", "plain_type"]
+__all__ = [
+    "DICTIONARY",
+    "Column",
+    "as_one_array",
+    "canonical",
+    "decoded",
+    "encode_text",
+    "is_text",
+    "known_indices",
+    "one_piece",
+    "plain_type",
+]
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -24,6 +35,11 @@ _TEXT = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 def plain_type(kind: pa.DataType) -> pa.DataType:
     """Returns the type of a column's values, whether it has a dictionary or not."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Returns whether a column holds text or bytes, with a dictionary or not."""
+    return plain_type(kind) in _TEXT
 
 
 def decoded(values: Column) -> Column:
@@ -86,11 +102,16 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return array
 
 
+def one_piece(table: pa.Table) -> pa.Table:
+    """Returns the table with each column in one piece; Arrow's own way refuses dictionaries that differ."""
+    return pa.table([as_one_array(column) for column in table.columns], names=table.column_names)
+
+
 def encode_text(table: pa.Table) -> pa.Table:
     """Returns the table with a canonical dictionary for each column of text, and every column in one piece."""
     columns = []
     for column in table.columns:
-        if plain_type(column.type) in _TEXT:
+        if is_text(column.type):
             plain = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
             columns.append(_binary(canonical(as_one_array(plain))))
         else:

@@ -43,7 +43,7 @@ BUCKETS = 256
 BLOCK_BYTES = 16 << 20
 
 # Raised when a change of our code changes what is written.
-_FORMAT = 1
+_FORMAT = 2
 _SLICES = pa.schema(
     [("period", pa.int64()), ("bucket", pa.int16()), ("block", pa.int32()), ("start", pa.int64()), ("rows", pa.int32())]
 )
@@ -130,9 +130,9 @@ def _read_unit(unit: IngestUnit, folder: Path, *, observe: Callable[[int], None]
     slices: list[pa.Table] = []
     counts = {"rows": 0, "kept": 0, "too_late": 0, "empty_lists": 0}
     with _DeadLetters(folder / "rejects.parquet") as dead:
-        blocks = read_table_blocks(unit.path, unit.spec, block_bytes=BLOCK_BYTES, split=unit.split)
+        blocks = read_table_blocks(unit.path, unit.spec, block_bytes=BLOCK_BYTES, split=unit.split, dictionaries=True)
         for block in blocks:
-            cleaned = clean(block, _bounded(unit), source=unit.source, path=unit.path)
+            cleaned = clean(block, _bounded(unit), source=unit.source, path=unit.path, dictionaries=True)
             dead.write(cleaned.rejects)
             for reason in cleaned.rejects.column("reason").to_pylist():
                 reasons[reason] = reasons.get(reason, 0) + 1

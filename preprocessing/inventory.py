@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from preprocessing.dictionaries import one_piece
 from preprocessing.ingest import BUCKETS, block_path, merge_period
 from preprocessing.manifest import read_manifest
 
@@ -102,7 +103,7 @@ def num_shards(num_rows: int, rows_per_shard: int) -> int:
 
 
 def read_ranges(ranges: Sequence[Range], *, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
-    """Returns the rows of ranges, mapped rather than read where memory allows, one after another.
+    """Returns the rows of ranges, one after another, each column in one piece.
 
     Args:
         ranges: from `Log`.
@@ -118,4 +119,4 @@ def read_ranges(ranges: Sequence[Range], *, schema: pa.Schema, columns: Sequence
         batches.append(maps[path].slice(start, rows))
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
-    return pa.Table.from_batches(batches, schema=schema)
+    return one_piece(pa.Table.from_batches(batches, schema=schema))

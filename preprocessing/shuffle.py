@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from preprocessing.columnar import partition_slices
+from preprocessing.dictionaries import canonical, one_piece
 from preprocessing.runner import RecordBatchCoder
 
 __all__ = [
@@ -91,9 +92,15 @@ def cut(
     batch = batch.take(pa.array(order))
     path = spill(batch, folder) if carrier == "files" else ""
     for key, start, end in zip(distinct, offsets[:-1], offsets[1:], strict=True):
-        payload = b"" if path else _CODER.encode(batch.slice(start, end - start))
+        payload = b"" if path else _payload(batch.slice(start, end - start))
         piece = Slice(source, int(end - start), path, int(start), payload)
         yield divmod(int(key), BUCKETS), piece.to_tuple()
+
+
+def _payload(batch: pa.RecordBatch) -> bytes:
+    """Returns the bytes of a slice, without the words of dictionaries that it does not use."""
+    columns = [canonical(column) if pa.types.is_dictionary(column.type) else column for column in batch.columns]
+    return _CODER.encode(pa.RecordBatch.from_arrays(columns, schema=batch.schema))
 
 
 class ColumnarShuffle(beam.PTransform):
@@ -166,7 +173,7 @@ def read_slices(slices: Sequence[Slice], *, source: str, schema: pa.Schema | Non
     batches = []
     for path, start, num_rows, payload in _joined_ranges([piece for piece in slices if piece.source == source]):
         batches.append(read_spilled(path).slice(start, num_rows) if path else _CODER.decode(payload))
-    return pa.Table.from_batches(batches, schema=schema)
+    return one_piece(pa.Table.from_batches(batches, schema=schema))
 
 
 def _joined_ranges(slices: Sequence[Slice]) -> Iterator[tuple[str, int, int, bytes]]:

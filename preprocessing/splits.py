@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from preprocessing.columnar import hash_rows
+from preprocessing.dictionaries import decoded
 from preprocessing.hashing import mix
 from preprocessing.spec import ColumnSplit, HashSplit, Period, RollingSplit, SplitSpec, TimeSplit
 from preprocessing.time_zones import zone_offsets
@@ -89,7 +90,9 @@ def _by_hash(table: pa.Table, spec: HashSplit) -> npt.NDArray[np.int8]:
 
 
 def _by_column(column: pa.ChunkedArray, spec: ColumnSplit) -> npt.NDArray[np.int8]:
-    text = column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
+    text = decoded(column)
+    if not pa.types.is_binary(text.type):
+        text = text.cast(pa.string()).cast(pa.binary())
     result = np.full(len(column), _OUT, np.int8)
     for split, names in ((_TEST, spec.test), (_VALID, spec.valid), (_TRAIN, spec.train)):
         wanted = pa.array([name.encode() for name in names], pa.binary())

@@ -31,7 +31,7 @@ def ours(data: Path, folder: Path) -> dict[str, Any]:
     quiet_libraries()
     import_tensorflow()
     import preprocessing.dataset_job
-    import preprocessing.examples_job  # noqa: F401
+    import preprocessing.days_job  # noqa: F401
     from pipeline.line import run_stages
     from preprocessing.dataset import open_dataset
 
