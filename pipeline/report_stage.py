@@ -16,6 +16,7 @@ from typing import Any
 from pipeline.artefacts import Artefact, Plan, finish
 from pipeline.beam_runner import pipeline_maker
 from pipeline.config import Config
+from pipeline.config_columns import joined_columns
 from pipeline.data_report import DataReport, build_report, to_json
 from pipeline.data_summary import data_summary
 from pipeline.display import Display
@@ -85,7 +86,7 @@ def _report(config: Config, examples: Artefact, previous: str | None, display: D
                 observe=bar,
             )
     roles = config.data.roles
-    clocks = [name for name in (roles.event_time, roles.arrival_time) if name is not None]
+    clocks = [name for name, column in joined_columns(config.data).items() if column.type == "timestamp"]
     return build_report(
         name=config.name,
         counts=content["counts"],

@@ -11,12 +11,12 @@ from typing import Any
 
 from preprocessing.day_plan import DayPlan
 from preprocessing.inventory import Log
-from preprocessing.log_sources import MS_PER_S
 from preprocessing.manifest import digest
 from preprocessing.periods import period_start_ms
-from preprocessing.spec import CountColumn, DataSpec, DerivedColumn, RateColumn
+from preprocessing.point_in_time import context_ms
+from preprocessing.spec import DataSpec, DerivedColumn
 
-__all__ = ["Link", "context_of", "key_sets", "longest_lookback_ms", "plan_derived"]
+__all__ = ["Link", "context_of", "key_sets", "plan_derived"]
 
 # Raised when a change of our code changes what a period or a state holds.
 _FORMAT = 1
@@ -87,12 +87,6 @@ def key_sets(spec: DataSpec) -> dict[tuple[str, ...], list[DerivedColumn]]:
     return sets
 
 
-def longest_lookback_ms(columns: Sequence[DerivedColumn]) -> int:
-    """Returns the longest finite window: events older than that are in the state."""
-    windows = [one.window_s for one in columns if isinstance(one, CountColumn | RateColumn)]
-    return max((round(window * MS_PER_S) for window in windows if window is not None), default=0)
-
-
 def context_of(spec: DataSpec, chain: Sequence[Link], first: Link) -> list[Link]:
     """Returns the periods before `first` with rows or labels that became known too late for the state before it.
 
@@ -101,5 +95,5 @@ def context_of(spec: DataSpec, chain: Sequence[Link], first: Link) -> list[Link]
     earlier = [link for link in chain if link.number < first.number]
     if not earlier:
         return []
-    since = earlier[-1].end_ms - longest_lookback_ms(spec.derived)
+    since = earlier[-1].end_ms - context_ms(spec.derived)
     return [link for link in earlier if link.last_known_ms >= since]
