@@ -12,13 +12,14 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from preprocessing.day_rows import ShardTask
 from preprocessing.inventory import Log, num_shards
 from preprocessing.log_sources import MS_PER_S, actions_of, longest_window_ms
 from preprocessing.manifest import digest
 from preprocessing.spec import DataSpec
 from preprocessing.splits import period_name
 
-__all__ = ["DayPlan", "Reach", "plan_days", "reach_of"]
+__all__ = ["DayPlan", "Reach", "as_of_ms", "earlier_periods", "plan_days", "reach_of", "shard_tasks"]
 
 # Raised when a change of our code changes what a labelled period holds.
 _FORMAT = 1
@@ -74,6 +75,20 @@ def earlier_periods(spec: DataSpec, log: Log, number: int) -> list[int]:
     first = log.periods[number]["first_ms"]
     found = log.overlapping(first - spec.duplicate_lookback_days * _DAY_MS, first - 1)
     return [period for period in found if period < number]
+
+
+def shard_tasks(spec: DataSpec, log: Log, number: int, shards: int) -> list[ShardTask]:
+    """Returns the shards of a period of impressions, and where the rows of each lie."""
+    earlier = earlier_periods(spec, log, number)
+    return [
+        ShardTask(
+            number,
+            shard,
+            tuple(log.ranges([number], shard=shard, shards=shards)),
+            tuple(log.ranges(earlier, shard=shard, shards=shards)),
+        )
+        for shard in range(shards)
+    ]
 
 
 def plan_days(

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = ("preprocessing", "models", "serving", "pipeline")  # each imports only from those before it
 BEAM_MODULES = {
+    "preprocessing/attribution_job.py",
     "preprocessing/dataset_job.py",
     "preprocessing/days_job.py",
     "preprocessing/derive_job.py",
