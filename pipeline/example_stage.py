@@ -47,10 +47,17 @@ def find_inputs(config: Config) -> Inputs:
         around = _around_days(config) if name in event_sources(data) else (0, 0)
         paths = match_source(data.sources[name], root=data.root, days=data.days, around_days=around)
         files[name] = [
-            SourceFile(path, cache.fingerprint(path)["sha256"]) for path in [*paths, *repaired.get(name, [])]
+            SourceFile(path, _content_of(cache.fingerprint(path))) for path in [*paths, *repaired.get(name, [])]
         ]
     cache.save()
     return Inputs(files)
+
+
+def _content_of(fingerprint: Mapping[str, Any]) -> str:
+    """Returns what tells the content: its hash, or what a remote store says of it."""
+    if "sha256" in fingerprint:
+        return str(fingerprint["sha256"])
+    return f"{fingerprint['size_bytes']}:{fingerprint['checksum']}"
 
 
 def _around_days(config: Config) -> tuple[int, int]:

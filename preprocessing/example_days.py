@@ -88,7 +88,7 @@ def _splits(file: SourceFile, spec: SourceSpec, *, root: Path, split_bytes: int)
     """Returns the parts of a file; where to cut a large one is found once, by reading it."""
     if not is_large_text(file.path, spec, split_bytes=split_bytes):
         return [None]
-    rules = spec.model_dump(mode="json", include={"format", "encoding", "compression", "newlines_in_values"})
+    rules = spec.model_dump(mode="json", exclude={"paths", "duplicates", "day_partition"})
     kept = root / f"splits-{digest([file.fingerprint, split_bytes, rules])}.json"
     if not kept.exists():
         root.mkdir(parents=True, exist_ok=True)
