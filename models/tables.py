@@ -62,7 +62,6 @@ class EmbeddingTables:
             self._initialise(table, seed=seed)
 
     def _create(self, plan: StoragePlan, shelf: Shelf) -> _Storage:
-        shards = []
         if self._replicas.storage is not None:  # one copy, which all replicas look up and one updates
             (arrays,) = self._made(plan, shelf, [self._replicas.storage])
             return _Storage(plan, shelf, (arrays,) * len(self._replicas.held))

@@ -8,7 +8,15 @@ import tensorflow as tf
 
 from pipeline.epochs import num_streams, plan_epoch, shuffle_keys, stream_seeds, window_rows
 from pipeline.record_faults import reading
-from pipeline.records import batch_spec, blank_record, evaluation_batches, parse_batch, training_batches
+from pipeline.records import (
+    Share,
+    batch_spec,
+    blank_record,
+    evaluation_batches,
+    parse_batch,
+    training_batches,
+    training_records,
+)
 from preprocessing.dataset import Dataset, Shard
 from preprocessing.errors import CorruptError
 from tests.pipeline.planted_dataset import SCHEMA, numbered_dataset, write_shard
@@ -157,3 +165,38 @@ def test_a_record_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_other_errors_of_tensorflow_pass(dataset: Dataset) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError), reading(dataset, "train"):
         tf.reshape(tf.zeros([3]), [2])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "workers", "replicas"), [(16, 2, 2), (16, 3, 6), (7, 2, 4), (12, 5, 5), (1, 2, 2)]
+)
+def test_the_shares_of_the_workers_are_the_global_batch(
+    dataset: Dataset, batch_size: int, workers: int, replicas: int
+) -> None:
+    options: dict[str, Any] = {"batch_size": batch_size, "seed": 3, "epoch": 1, "shuffle_rows": 40}
+    whole = numbers(training_batches(dataset, "train", **options, multiple_of=replicas, start_step=2))
+    parts = [
+        numbers(
+            training_batches(
+                dataset, "train", **options, multiple_of=replicas, start_step=2, share=Share(index, workers)
+            )
+        )
+        for index in range(workers)
+    ]
+    assert {part.shape for part in parts} == {(len(whole), whole.shape[1] // workers)}  # all do the same steps
+    assert np.concatenate(parts, axis=1).tolist() == whole.tolist()
+
+
+def test_a_worker_reads_only_the_streams_that_it_has_rows_of(dataset: Dataset) -> None:
+    records = training_records(dataset, "train", batch_size=16, seed=0, epoch=0, share=Share(1, 4))
+    assert records.element_spec == tf.TensorSpec([4], tf.string)
+
+
+def test_shares_of_evaluation_batches_are_their_rows_in_order(dataset: Dataset) -> None:
+    parts: list[list[int]] = [[], []]
+    for index in (0, 1):
+        for count, batch in evaluation_batches(dataset, "train", batch_size=9, multiple_of=2, share=Share(index, 2)):
+            assert int(count) in (9, 71 % 9)
+            parts[index].append(batch["dense"].numpy()[:, 0].astype(int).tolist())
+    rows = [row for first, second in zip(*parts, strict=True) for row in (first + second)]
+    assert [row for row in rows if row] == list(range(1, 72))
