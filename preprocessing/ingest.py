@@ -40,7 +40,7 @@ from preprocessing.visibility import arrived_late, visible_ms
 __all__ = ["BUCKETS", "IngestUnit", "block_path", "ingest_files", "merge_period"]
 
 BUCKETS = 256
-BLOCK_BYTES = 16 << 20
+BLOCK_BYTES = 32 << 20
 
 # Raised when a change of our code changes what is written.
 _FORMAT = 2

@@ -55,8 +55,10 @@ def read_rows(path: str | Path, columns: Sequence[str] | None = None, *, diction
     try:
         if not dictionaries:
             return pq.read_table(path, columns=None if columns is None else list(columns))
+        names = None if columns is None else list(columns)
         text = [field.name for field in pq.read_schema(path) if is_text(field.type)]
-        table = pq.read_table(path, columns=None if columns is None else list(columns), read_dictionary=text)
+        # The jobs read several files at once: threads within one only cost.
+        table = pq.read_table(path, columns=names, read_dictionary=text, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise ArtefactError(f"{path} cannot be read: {error}; remove its artefact and run again") from error
     return one_piece(table)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocessing import analysis
+from preprocessing import analysis, encode
 from preprocessing.encode import encode_columns
 from preprocessing.errors import ArtefactError, DataError
 from preprocessing.raw_values import raw_tensors
@@ -315,6 +315,12 @@ def test_slices_chunks_and_dictionaries_encode_alike(transform: Any, plan: Trans
         found = encode_columns(transform, plan.schema, FEATURES, variant)
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_array_equal(found.dense, expected.dense)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode, "_PIECE_ROWS", 2)  # most columns end before the longest does
+        found = encode_columns(transform, plan.schema, FEATURES, rows)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.dense, expected.dense)
+    assert all(np.array_equal(found.lists[name], ids) for name, ids in expected.lists.items())
     part = encode_columns(transform, plan.schema, FEATURES, rows[2:5])
     np.testing.assert_array_equal(part.ids, expected.ids[2:5])
     np.testing.assert_array_equal(part.lists["tags"], expected.lists["tags"][2:5])
