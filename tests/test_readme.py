@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -18,7 +18,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8"
 
 
 BLOCKS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-PARTS = {
+PARTS: dict[str, TypeAdapter[Any]] = {
     "joins": TypeAdapter(tuple[JoinSpec, ...]),
     "derived": TypeAdapter(tuple[DerivedColumn, ...]),
     "checks": TypeAdapter(tuple[DataCheck, ...]),
