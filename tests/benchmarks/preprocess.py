@@ -1,24 +1,29 @@
-"""Rows per CPU-second from Parquet to TFRecords: our columnar jobs against a row-at-a-time Beam pipeline.
+"""Rows per CPU-second from Parquet to TFRecords: our columnar jobs against three peers, side by side in one run.
 
-python -m tests.benchmarks.preprocess [--rows 1000000] [--peer-rows 30000] [--repeats 3]
+python -m tests.benchmarks.preprocess [--rows 1000000] [--peer-rows 30000] [--repeats 3] [--sides ours polars duckdb]
 
-Both do the same work on the wide schema (see `wide_data`), the sides in turn in one run. The peer's rate does not
-depend on the number of rows, so it gets fewer; ours is measured on both sizes.
+All do the same work on the wide schema (see `wide_data`), the sides in turn. `rows` is a row-at-a-time Beam pipeline,
+whose rate does not depend on the number of rows, so it gets fewer. polars and DuckDB write Parquet, not TFRecords.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from pipeline.quiet import import_tensorflow, quiet_libraries
 from tests.benchmarks.measure import machine, run_side, spread
 from tests.benchmarks.wide_data import write_wide_rows
 
-SIDES = "tests.benchmarks.preprocess_sides"
+MODULE = "tests.benchmarks.preprocess_sides"
+SIDES = ("ours", "polars", "duckdb", "rows")
+SPLIT_SHARE = 0.8
 
 
 def main() -> None:
@@ -27,6 +32,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--peer-rows", type=int, default=30_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     arguments = parser.parse_args()
     quiet_libraries()
     import_tensorflow()
@@ -35,8 +41,8 @@ def main() -> None:
 
 
 def compare(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns rates, memory and ratios of both sides."""
-    sizes = {"ours": arguments.rows, "ours_small": arguments.peer_rows, "rows": arguments.peer_rows}
+    """Returns rates, memory and ratios of the sides."""
+    sizes = {side: arguments.peer_rows if side == "rows" else arguments.rows for side in arguments.sides}
     files = {num_rows: folder / f"{num_rows}.parquet" for num_rows in set(sizes.values())}
     for num_rows, path in files.items():
         write_wide_rows(path, num_rows=num_rows, seed=1)
@@ -45,31 +51,48 @@ def compare(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
         for side, num_rows in sizes.items():
             work = folder / f"{side}-{repeat}"
             work.mkdir()
-            result = run_side(SIDES, side.removesuffix("_small"), str(files[num_rows]), str(work))
+            result = run_side(MODULE, side, str(files[num_rows]), str(work))
             check(result["files"], num_rows)
+            shutil.rmtree(work)
             found[side].append(result)
     rates = {side: [sizes[side] / one["cpu_s"] for one in results] for side, results in found.items()}
-    ratios = [ours / rows for ours, rows in zip(rates["ours"], rates["rows"], strict=True)]
+    figures = ("peak_rss_mb", "peak_rss_mb_without_report", "report_cpu_s", "table_rows")
     return {
         "machine": machine(),
         "rows": sizes,
         "rows_per_cpu_s": {side: spread(values) for side, values in rates.items()},
-        "peak_rss_mb": {side: max(one["peak_rss_mb"] for one in results) for side, results in found.items()},
-        "ours_to_rows": spread(ratios),
+        **{
+            name: {
+                side: max(one[name] for one in results if name in one)
+                for side, results in found.items()
+                if any(name in one for one in results)
+            }
+            for name in figures
+        },
+        "ours_to": {
+            side: spread([a / b for a, b in zip(rates["ours"], values, strict=True)])
+            for side, values in rates.items()
+            if "ours" in rates and side != "ours"
+        },
     }
 
 
 def check(files: list[str], num_rows: int) -> None:
-    """Every row must have become one record that parses."""
+    """Every row must have become one record that parses, and the largest file must be the training split."""
+    counts = [pq.read_metadata(path).num_rows if path.endswith(".parquet") else count_records(path) for path in files]
+    if sum(counts) != num_rows or abs(max(counts) / num_rows - SPLIT_SHARE) > 0.02:
+        raise RuntimeError(f"{counts} records for {num_rows} rows")
+
+
+def count_records(path: str) -> int:
+    """Returns the number of records, each of which must parse."""
     import tensorflow as tf
 
     count = 0
-    for path in files:
-        for record in tf.data.TFRecordDataset(path).batch(4096):
-            tf.io.parse_example(record, {"weight": tf.io.FixedLenFeature([1], tf.float32, default_value=[1.0])})
-            count += int(record.shape[0])
-    if count != num_rows:
-        raise RuntimeError(f"{count} records for {num_rows} rows")
+    for record in tf.data.TFRecordDataset(path).batch(4096):
+        tf.io.parse_example(record, {"weight": tf.io.FixedLenFeature([1], tf.float32, default_value=[1.0])})
+        count += int(record.shape[0])
+    return count
 
 
 if __name__ == "__main__":
