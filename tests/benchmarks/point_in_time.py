@@ -1,38 +1,44 @@
-"""Counts and histories as of each impression, in rows per CPU-second: ours against DuckDB and polars.
+"""From logs to labelled rows with what was known before each, in rows per CPU-second: ours against DuckDB and polars.
 
-python -m tests.benchmarks.point_in_time [--rows 5000000] [--clicks 500000] [--repeats 3] [--sides ours duckdb polars]
+python -m tests.benchmarks.point_in_time [--impressions 5000000] [--clicks 500000] [--repeats 3] [--sides ours duckdb]
 
-Impressions of each user and of each item in the hour, the day and all time before, and the last 20 items that the
-user clicked, known by then: seven columns of each impression, from an Arrow table in memory to columns in memory. The
-sides run in turn in one run; a sample of rows must be the same on all.
+The whole job, from Parquet to Parquet: each click goes to the last impression of its user and item within a day; the
+items' category is joined; counts of the user's and the item's impressions in the hour, the day and all time before,
+the last 20 items that the user clicked, and the click rate of (user, category) are added. The sides run in turn, each
+in a process of its own. A sample of rows must be the same on all.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.benchmarks.measure import machine, run_side, spread
+from tests.benchmarks.point_in_time_data import write_logs
+from tests.benchmarks.point_in_time_sides import HISTORY, LABEL, NAMES, RATE
 
-SIDES = "tests.benchmarks.point_in_time_sides"
-DAYS = 7
-MS_PER_DAY = 86_400_000
+MODULE = "tests.benchmarks.point_in_time_sides"
+SIDES = ("ours", "duckdb", "polars")
+SAMPLE_ROWS = 20_000
 
 
 def main() -> None:
     """Prints the comparison as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--impressions", type=int, default=5_000_000)
     parser.add_argument("--clicks", type=int, default=500_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--sides", nargs="+", default=["ours", "duckdb", "polars"])
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(compare(Path(folder), arguments), indent=2))
@@ -40,60 +46,88 @@ def main() -> None:
 
 def compare(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns rates, memory and ratios of the sides."""
-    path = folder / "impressions.parquet"
-    pq.write_table(impressions(arguments.rows, num_clicks=arguments.clicks, seed=1), path)
+    data = folder / "logs"
+    data.mkdir()
+    write_logs(data, num_impressions=arguments.impressions, num_clicks=arguments.clicks, seed=1)
     found: dict[str, list[dict[str, Any]]] = {side: [] for side in arguments.sides}
-    for _ in range(arguments.repeats):
+    samples: dict[str, pa.Table] = {}
+    for repeat in range(arguments.repeats):
         for side, results in found.items():
-            results.append(run_side(SIDES, side, str(path)))
-    digests = {one["sample"] for results in found.values() for one in results}
-    if len(digests) != 1:
-        raise RuntimeError(f"the sides disagree: { ({side: results[0]['sample'] for side, results in found.items()}) }")
-    rates = {side: [arguments.rows / one["cpu_s"] for one in results] for side, results in found.items()}
+            work = folder / f"{side}-{repeat}"
+            work.mkdir()
+            results.append(run_side(MODULE, side, str(data), str(work)))
+            samples[side] = sample_of(results[-1]["files"], arguments.impressions)
+            check_same(samples)
+            shutil.rmtree(work)
+    rates = {side: [arguments.impressions / one["cpu_s"] for one in results] for side, results in found.items()}
+    first = arguments.sides[0]
     return {
-        "machine": machine(),
-        "rows": arguments.rows,
+        "machine": {**machine(), "duckdb": _version("duckdb"), "polars": _version("polars")},
+        "impressions": arguments.impressions,
         "clicks": arguments.clicks,
-        "mean_history": found[arguments.sides[0]][0]["mean_history"],
+        "sample": summary_of(samples[first]),
         "rows_per_cpu_s": {side: spread(values) for side, values in rates.items()},
+        "cpu_s": {side: spread([one["cpu_s"] for one in results]) for side, results in found.items()},
         "wall_s": {side: spread([one["wall_s"] for one in results]) for side, results in found.items()},
         "peak_rss_mb": {side: max(one["peak_rss_mb"] for one in results) for side, results in found.items()},
-        "first_to": {
-            side: spread([first / other for first, other in zip(rates[arguments.sides[0]], values, strict=True)])
+        "output_mb": {side: results[0]["size_bytes"] >> 20 for side, results in found.items()},
+        f"{first}_to": {
+            side: spread([ours / other for ours, other in zip(rates[first], values, strict=True)])
             for side, values in rates.items()
+            if side != first
         },
     }
 
 
-def impressions(num_rows: int, *, num_clicks: int, seed: int) -> pa.Table:
-    """Returns impressions in order of time: Zipf users and items, and when each click became known.
-
-    No two clicks become known at once, so that no side needs a rule for ties.
-    """
-    rng = np.random.default_rng(seed)
-    times = np.sort(rng.integers(0, DAYS * MS_PER_DAY, num_rows)) + 1_770_000_000_000
-    clicked = rng.permutation(num_rows)[:num_clicks]
-    delays = times[clicked] + rng.integers(1_000, 3_600_000, num_clicks)
-    order = np.argsort(delays)
-    known = np.zeros(num_rows, np.int64)
-    known[clicked[order]] = delays[order] + np.arange(num_clicks)
-    is_click = np.zeros(num_rows, np.bool_)
-    is_click[clicked] = True
-    return pa.table(
-        {
-            "user_id": _ids(rng, "u", num_rows // 25, num_rows),
-            "item_id": _ids(rng, "i", num_rows // 100, num_rows),
-            "time_ms": times,
-            "click_known_ms": pa.array(known, mask=~is_click),
-        }
-    )
+def sample_of(files: Sequence[str], num_rows: int) -> pa.Table:
+    """Returns the rows of some impressions, by id, in the types that all sides share."""
+    total = sum(pq.read_metadata(file).num_rows for file in files)
+    if total != num_rows:
+        raise RuntimeError(f"{total} rows for {num_rows} impressions")
+    places = np.unique(np.random.default_rng(7).integers(0, num_rows, SAMPLE_ROWS))
+    wanted = pa.array([f"m{place:08d}".encode() for place in places])
+    parts = []
+    for file in files:
+        rows = pq.ParquetFile(file)
+        for batch in rows.iter_batches(batch_size=1 << 17, columns=NAMES):
+            chosen = pa.table(batch.filter(pc.is_in(batch["impression_id"].cast(pa.binary()), wanted)))
+            parts.append(_plain(chosen.select(NAMES)))
+    sample = pa.concat_tables(parts).sort_by("impression_id").combine_chunks()
+    if sample.num_rows != len(wanted):
+        raise RuntimeError(f"{sample.num_rows} of {len(wanted)} impressions of the sample")
+    return sample
 
 
-def _ids(rng: np.random.Generator, prefix: str, size: int, num_rows: int) -> pa.Array:
-    weights = 1.0 / np.arange(1, size + 1) ** 0.8
-    tokens = np.searchsorted(np.cumsum(weights / weights.sum()), rng.random(num_rows)).clip(max=size - 1)
-    words = pa.array([f"{prefix}{token:07d}" for token in rng.permutation(size)])
-    return pa.DictionaryArray.from_arrays(pa.array(tokens), words).cast(pa.string())
+def _plain(rows: pa.Table) -> pa.Table:
+    kinds = {LABEL: pa.float64(), RATE: pa.float64(), HISTORY: pa.list_(pa.binary()), "shown_ms": pa.int64()}
+    texts = {name: pa.binary() for name in NAMES if name.endswith("_id") or name == "category"}
+    schema = pa.schema([(name, (kinds | texts).get(name, pa.int64())) for name in NAMES])
+    return rows.cast(schema)
+
+
+def check_same(samples: dict[str, pa.Table]) -> None:
+    """Every value of every side must be that of the first."""
+    (first, expected), *others = samples.items()
+    for side, sample in others:
+        for name in NAMES:
+            ours, theirs = expected[name].to_pylist(), sample[name].to_pylist()
+            if name == RATE:
+                np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+            elif ours != theirs:
+                place = next(n for n, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other)
+                rows = {first: expected.slice(place, 1).to_pylist(), side: sample.slice(place, 1).to_pylist()}
+                raise RuntimeError(f"{first} and {side} disagree about {name}: {rows}")
+
+
+def summary_of(sample: pa.Table) -> dict[str, float]:
+    """Returns what tells that the columns hold something."""
+    lengths = pc.list_value_length(sample[HISTORY])
+    named = {"label_mean": sample[LABEL], "history_mean": lengths, "rate_mean": sample[RATE]}
+    return {name: pc.mean(column).as_py() for name, column in named.items()}
+
+
+def _version(library: str) -> str:
+    return str(__import__(library).__version__)
 
 
 if __name__ == "__main__":
