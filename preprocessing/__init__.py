@@ -9,7 +9,8 @@ Files to rows: `sources` over `matching`, `partitions`, `formats`, `compression`
 `cleaning` over `coercion`, `explode`, `plain_arrays`, `number_text`, `timestamps`, `value_range`, `list_cells`;
 `reasons` (the rules for dirt). Rows to labelled rows: `columnar` over
 `dictionaries`, `hashing`; `labels`, `attribution`, `visibility`, `splits`, `periods`, `negative_sampling`,
-`asof`, `joining`; `point_in_time` over `entity_log`, `entity_state`, `entity_keys`, `counters`, `history`, `keyed_times`.
+`asof`, `joining`; `point_in_time` over `entity_log`, `entity_state`, `entity_keys`, `counters`, `history`,
+`keyed_times`.
 Labelled rows to records: `analysis` over `analysis_state`, `token_counts`, `moments`, `histogram`;
 `transform_plan`, `transform`, `feature_graphs`, `time_zones`, `vocabulary_table`, `string_tensor`;
 `raw_values`, `encode`, `examples` over `record_bytes`, `record_layout` and `crc32c`; `row_files`.
