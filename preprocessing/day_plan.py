@@ -22,7 +22,7 @@ from preprocessing.splits import period_name
 __all__ = ["DayPlan", "Reach", "as_of_ms", "earlier_periods", "plan_days", "reach_of", "shard_tasks"]
 
 # Raised when a change of our code changes what a labelled period holds.
-_FORMAT = 1
+_FORMAT = 2
 _DAY_MS = 86_400_000
 # What these say is applied before a period is labelled, or after.
 _ELSEWHERE = {"root", "sources", "derived", "freshness", "split", "negative_sampling", "days", "as_of"} | {
