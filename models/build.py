@@ -54,11 +54,13 @@ def build_model(
     seed: int,
     strategy: tf.distribute.Strategy | None = None,
     servers: ParameterServers | None = None,
+    accumulate_steps: int = 1,
 ) -> RankingModel:
     """Returns a new model whose weights follow from `seed` alone, whatever the replicas.
 
     Call it outside of `strategy.scope()`. Without a strategy all tables are whole, whatever `spec.embeddings` says:
-    that is the model to export. With `servers` they hold the tables.
+    that is the model to export. With `servers` they hold the tables. Training steps take their batch in
+    `accumulate_steps` parts.
 
     Raises:
         ConfigError: if schema, spec and strategy do not fit together.
@@ -66,6 +68,11 @@ def build_model(
     """
     replicas = Replicas(strategy)
     _check(schema, spec, replicas=replicas)
+    if servers is not None and spec.precision == "mixed_float16":
+        raise ConfigError(
+            "model.precision: mixed_float16 keeps one loss scale for replicas in step, which workers of parameter "
+            "servers are not; use mixed_bfloat16"
+        )
     dtype = tf.float64 if spec.precision == "float64" else tf.float32
     plan = plan_embeddings(
         schema,
@@ -90,5 +97,12 @@ def build_model(
         num_labels=len(schema.labels),
     )
     return RankingModel(
-        schema, spec, optimizers=optimizers, tables=tables, network=network, weights=weights, replicas=replicas
+        schema,
+        spec,
+        optimizers=optimizers,
+        tables=tables,
+        network=network,
+        weights=weights,
+        replicas=replicas,
+        accumulate_steps=accumulate_steps,
     )

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-__all__ = ["EmbeddingsSpec", "ModelSpec", "OptimizerSpec", "OptimizersSpec", "TablePlacement"]
+__all__ = [
+    "ClippingSpec",
+    "CowClipSpec",
+    "EmbeddingsSpec",
+    "ModelSpec",
+    "OptimizerSpec",
+    "OptimizersSpec",
+    "TablePlacement",
+]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
@@ -60,10 +68,31 @@ class ModelSpec(BaseModel):
     cross_layers: int = Field(3, ge=1, description="Of dcn only.")
     embedding_init_scale: float = Field(0.01, gt=0, description="Rows start uniform in [-scale, scale].")
     embeddings: EmbeddingsSpec = EmbeddingsSpec()
-    precision: Literal["float32", "mixed_bfloat16", "float64"] = Field(
-        "float32", description="Of training steps; evaluation and export are float32 (float64 is for tests)."
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "float64"] = Field(
+        "float32",
+        description="Of training steps; evaluation and export are float32 (float64 is for tests). mixed_float16 "
+        "scales the loss, by as much as its gradients bear.",
     )
     jit_compile: bool = Field(False, description="Compile the dense part of training steps by XLA.")
+
+
+class CowClipSpec(BaseModel):
+    """Clips the gradient of each row looked up to the length count * max(r |w|, zeta); Zheng et al. (2022)."""
+
+    model_config = _STRICT
+
+    r: float = Field(1.0, gt=0, description="Of the row's own length.")
+    zeta: float = Field(1e-5, ge=0, description="Lower bound, for rows near 0.")
+
+
+class ClippingSpec(BaseModel):
+    """Limits of gradients: each number first, then the length of all together; before regularisation."""
+
+    model_config = _STRICT
+
+    value: float | None = Field(None, gt=0, description="Each number is clipped to [-value, value].")
+    global_norm: float | None = Field(None, gt=0, description="All are scaled down together to this length.")
+    include_tables: bool = Field(False, description="Gradients of table rows too, not of dense weights alone.")
 
 
 class OptimizerSpec(BaseModel):
@@ -79,6 +108,7 @@ class OptimizerSpec(BaseModel):
     beta_1: float = Field(0.9, ge=0, lt=1)
     beta_2: float = Field(0.999, ge=0, lt=1)
     epsilon: float = Field(1e-7, gt=0)
+    cowclip: CowClipSpec | None = Field(None, description="Of tables and wide only.")
 
 
 class OptimizersSpec(BaseModel):
@@ -91,3 +121,11 @@ class OptimizersSpec(BaseModel):
         None, description="By default FTRL at 0.05 for wide_deep, else the tables' optimizer."
     )
     dense: OptimizerSpec = OptimizerSpec(kind="adam", learning_rate=0.001)
+    clipping: ClippingSpec = ClippingSpec()
+
+    @field_validator("dense")
+    @classmethod
+    def _has_no_rows(cls, value: OptimizerSpec) -> OptimizerSpec:
+        if value.cowclip is not None:
+            raise ValueError("cowclip is for rows of tables; of dense weights use train.optimizers.clipping")
+        return value

@@ -6,7 +6,8 @@ rate, the step and the slots to themselves, where schedules and checkpoints cann
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -35,38 +36,71 @@ class DenseOptimizer:
             first = tf.fill(weight.shape, tf.constant(initial_slot(self._spec, slot), weight.dtype))
             return tf.Variable(first, trainable=False, name=slot)
 
-    def apply(self, gradients: Mapping[str, tf.Tensor], *, step: tf.Tensor, scale: tf.Tensor) -> None:
+    def summed(self, gradients: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Returns each weight's gradient, given this replica's share of it; every replica calls it."""
+        names = list(gradients)
+        return dict(zip(names, self._replicas.all_sum([gradients[name] for name in names]), strict=True))
+
+    def apply(
+        self,
+        gradients: Mapping[str, tf.Tensor],
+        *,
+        step: tf.Tensor,
+        scale: tf.Tensor,
+        only_if: tf.Tensor | None = None,
+    ) -> None:
         """Applies one step.
 
         Args:
-            gradients: this replica's share of each weight's gradient.
+            gradients: what `summed` gave, clipped or not.
             step: int64 scalar, number of updates before this one.
             scale: scalar, multiplies the learning rate.
+            only_if: bool scalar, whether to do it at all.
         """
-        names = list(gradients)
-        summed = self._replicas.all_sum([gradients[name] for name in names])
-        for name, gradient in zip(names, summed, strict=True) if self._replicas.writes() else ():
-            self._apply_one(name, gradient, step=step, scale=scale)
+        if not self._replicas.writes():
+            return
+        updates = [self._of_one(name, gradient, step=step, scale=scale) for name, gradient in gradients.items()]
 
-    def _apply_one(self, name: str, gradient: tf.Tensor, *, step: tf.Tensor, scale: tf.Tensor) -> None:
+        def all_of_them() -> tf.Tensor:
+            for update_one in updates:
+                update_one()
+            return tf.constant(0)
+
+        if only_if is None:
+            all_of_them()
+        else:
+            tf.cond(only_if, all_of_them, lambda: tf.constant(0))
+
+    def _of_one(self, name: str, gradient: tf.Tensor, *, step: tf.Tensor, scale: tf.Tensor) -> Callable[[], None]:
+        """Returns what updates one weight; found out here, because a branch of a graph does not know its replica."""
         weight = self._replicas.component(self._weights[name])
         slots = {slot: self._replicas.component(variables[name]) for slot, variables in self.slots.items()}
         spec = self._spec if len(weight.shape) > 1 else self._plain
-        if spec.kind == "adam":
-            _fused_adam(spec, weight, slots=slots, gradient=gradient, step=step, scale=scale)
-            return
-        with tf.device(weight.device):  # on a parameter server: workers must not bring back each other's old weights
-            new_weight, new_slots = update(
-                spec,
-                tf.convert_to_tensor(weight),
-                slots={slot: tf.convert_to_tensor(variable) for slot, variable in slots.items()},
-                gradient=gradient,
-                scale=scale,
-                step=step,
-            )
-            weight.assign(new_weight)
-            for slot, variable in slots.items():
-                variable.assign(new_slots[slot])
+        rule = _fused_adam if spec.kind == "adam" else _by_rule
+        return functools.partial(rule, spec, weight, slots=slots, gradient=gradient, step=step, scale=scale)
+
+
+def _by_rule(
+    spec: OptimizerSpec,
+    weight: tf.Variable,
+    *,
+    slots: Mapping[str, tf.Variable],
+    gradient: tf.Tensor,
+    step: tf.Tensor,
+    scale: tf.Tensor,
+) -> None:
+    with tf.device(weight.device):  # on a parameter server: workers must not bring back each other's old weights
+        new_weight, new_slots = update(
+            spec,
+            tf.convert_to_tensor(weight),
+            slots={slot: tf.convert_to_tensor(variable) for slot, variable in slots.items()},
+            gradient=gradient,
+            scale=scale,
+            step=step,
+        )
+        weight.assign(new_weight)
+        for slot, variable in slots.items():
+            variable.assign(new_slots[slot])
 
 
 def _fused_adam(

@@ -27,7 +27,9 @@ def dropout(x: tf.Tensor, *, rate: float, seed: int, layer: str, training: Train
     blocks = -(-width // _PER_BLOCK)
     digest = hashlib.sha256(f"{seed}/dropout/{layer}".encode()).digest()
     key = tf.constant(np.frombuffer(digest[:8], "<u8"), tf.uint64)
-    first_row = tf.cast(training.replicas.index(), tf.int64) * batch
+    first_row = training.first_row
+    if first_row is None:
+        first_row = tf.cast(training.replicas.index(), tf.int64) * batch
     counter = tf.cast(tf.stack([first_row * blocks, training.step]), tf.uint64)
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=tf.stack([batch, blocks * _PER_BLOCK // 2]), key=key, counter=counter, alg=_PHILOX, dtype=tf.uint32

@@ -181,6 +181,11 @@ class EmbeddingPlan:
         """Numbers that one row of a table takes in all groups: weights and slots."""
         return sum(storage.row_values for storage in self.storages)
 
+    @property
+    def counts_rows(self) -> bool:
+        """Whether an optimizer goes by how often a batch has each row."""
+        return any(storage.optimizer.cowclip is not None for storage in self.storages)
+
     def bytes_on(self, replica: int, *, itemsize_bytes: int = 4) -> int:
         """Returns what one replica holds in weights and optimizer slots; nothing of partitioned tables."""
         held = [

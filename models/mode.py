@@ -34,11 +34,14 @@ class Training:
         step: int64 scalar, number of updates before this one.
         live: float [B, 1], 1 for rows that count and 0 for padding.
         replicas: the replicas that share the global batch.
+        first_row: int64 scalar, the row of the global batch that comes first here; None: all of the replica's slice
+            is here.
     """
 
     step: tf.Tensor
     live: tf.Tensor
     replicas: Replicas
+    first_row: tf.Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from models.embedding_plan import EmbeddingPlan, Shelf, StoragePlan, TableRows
 from models.initial_rows import initial_rows
 from models.routes import Arriving, Route
+from models.row_sums import RowSums
 from models.sparse_optimizers import Distinct, apply_rows, sum_duplicates
 from models.tables import WEIGHTS, Arrays, Routes
 from models.update_rules import initial_slot
@@ -152,28 +153,49 @@ class PartitionedTables:
             for group, shards in self._shards.items()
         }
 
-    def update(self, routes: Routes, gradients: Mapping[str, tf.Tensor], *, step: tf.Tensor, scale: tf.Tensor) -> None:
+    def summed(self, routes: Routes, gradients: Mapping[str, tf.Tensor]) -> list[RowSums]:
+        """Returns the gradients float [B, P, D] of each group by the distinct rows [U] of the batch that was looked up.
+
+        The rows are those of the shelf: `update` sends each to its server.
+        """
+        arriving = routes[0].arriving()
+        counts = None
+        if self.plan.counts_rows:
+            num_rows = tf.shape(gradients[self.groups[0]])[0] * len(self._shelf.columns)
+            counts = tf.squeeze(arriving.sums(tf.ones([num_rows, 1], self._dtype)), axis=1)
+        return [
+            RowSums(
+                group,
+                0,
+                arriving.rows,
+                arriving.sums(tf.reshape(gradients[group], [-1, self.width(group)])),
+                counts,
+                True,
+            )
+            for group in self._shards
+        ]
+
+    def update(self, sums: Sequence[RowSums], *, step: tf.Tensor, scale: tf.Tensor) -> None:
         """Applies one optimizer step, each server to its own rows.
 
         Args:
-            routes: of the batch that was looked up.
-            gradients: float [B, P, D] of each group.
+            sums: what `summed` gave, clipped or not.
             step: int64 scalar, number of updates before this one.
             scale: scalar, multiplies the learning rates.
         """
-        arriving = routes[0].arriving()
-        by_server, local = self._split(arriving.rows)
-        for group, shards in self._shards.items():
-            sums = arriving.sums(tf.reshape(gradients[group], [-1, self.width(group)]))
-            for arrays, places, rows in zip(shards, by_server, local, strict=True):
-                mine = tf.gather(sums, places)
+        by_server, local = self._split(sums[0].rows)
+        for one in sums:
+            for arrays, places, rows in zip(self._shards[one.group], by_server, local, strict=True):
+                mine = tf.gather(one.sums, places)
+                counts = None if one.counts is None else tf.gather(one.counts, places)
                 with tf.device(arrays[WEIGHTS].device):
                     apply_rows(
-                        self._storages[group].optimizer,
+                        self._storages[one.group].optimizer,
                         arrays[WEIGHTS],
-                        slots={slot: arrays[slot] for slot in self._storages[group].slots},
+                        slots={slot: arrays[slot] for slot in self._storages[one.group].slots},
                         rows=rows,
                         gradients=mine,
+                        counts=counts,
                         scale=scale,
                         step=step,
                     )

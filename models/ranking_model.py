@@ -5,19 +5,25 @@ Letters: `B` batch of one replica, `P` positions, `D` width, `K` labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from models.accumulation import Gradients, in_parts
+from models.clipping import clipped_by_value, norm_factor, sum_of_squares
 from models.config import ModelSpec, OptimizersSpec
 from models.dense_optimizer import DenseOptimizer
 from models.embedding_plan import EMBEDDING, FIRST_ORDER
 from models.lookup import Lookup
 from models.loss import loss_share, sampling_offset
+from models.loss_scale import LossScale
 from models.mode import Inputs, Mode, Training
 from models.partitioned_tables import PartitionedTables
 from models.replicas import Replicas
-from models.tables import EmbeddingTables
+from models.row_sums import RowSums
+from models.suspects import Suspects
+from models.tables import EmbeddingTables, Routes
 from models.weights import WeightMaker
 from preprocessing.schema import DENSE_KEY, LABELS_KEY, WEIGHT_KEY, DatasetSchema
 
@@ -25,7 +31,7 @@ __all__ = ["Network", "RankingModel"]
 
 Batch = Mapping[str, tf.Tensor]
 Network = Callable[[Inputs, Mode], tf.Tensor]
-Gradients = tuple[tf.Tensor, dict[str, tf.Tensor], dict[str, tf.Tensor]]
+_COMPUTE_DTYPES = {"mixed_bfloat16": tf.bfloat16, "mixed_float16": tf.float16}
 
 
 class RankingModel:
@@ -41,6 +47,7 @@ class RankingModel:
         network: Network,
         weights: WeightMaker,
         replicas: Replicas,
+        accumulate_steps: int = 1,
     ) -> None:
         self.schema = schema
         self.spec = spec
@@ -52,7 +59,10 @@ class RankingModel:
         self._lookup = Lookup(schema, tables.plan)
         self._sampling_offset = sampling_offset(schema.negative_keep)
         self._dense_optimizer = DenseOptimizer(optimizers.dense, weights.trainable, replicas=replicas)
-        self._compute_dtype = tf.bfloat16 if spec.precision == "mixed_bfloat16" else weights.dtype
+        self._suspects = Suspects(schema, groups=tables.groups, weights=tuple(weights.trainable))
+        self._loss_scale = LossScale(weights, replicas) if spec.precision == "mixed_float16" else None
+        self._num_parts = accumulate_steps
+        self._compute_dtype = _COMPUTE_DTYPES.get(spec.precision, weights.dtype)
         self._compute = tf.function(self._gradients, jit_compile=True) if spec.jit_compile else self._gradients
 
     @property
@@ -70,6 +80,11 @@ class RankingModel:
         """All variables that `logits` reads outside of a replica: what an exported model must track."""
         return [*self.tables.weights(), *self.dense_variables.values()]
 
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """What a loss that is not finite may come from, in the order of `train_step`'s output."""
+        return self._suspects.names
+
     def train_step(self, batch: Batch, *, step: tf.Tensor, learning_rate_scale: tf.Tensor) -> dict[str, tf.Tensor]:
         """Updates tables and dense weights by one global batch; returns this replica's part of the loss.
 
@@ -83,25 +98,77 @@ class RankingModel:
 
         Returns:
             `loss`, whose sum over replicas is the weighted mean over the global batch; `weight`, the sum of this
-            replica's weights; and `out_of_range`, how many of its ids no table had (looked up as out of vocabulary).
+            replica's weights; `out_of_range`, how many of its ids no table had (looked up as out of vocabulary); and
+            `suspects`, float64, 1 for each of `suspects` that is not finite and made the loss so.
         """
         weight = tf.cast(batch[WEIGHT_KEY], self._weights.dtype)
         own_weight = tf.reduce_sum(weight)
         (global_weight,) = self.replicas.all_sum([own_weight])
         positions = self._lookup.positions(self._lookup.ids(batch), dtype=weight.dtype, live=weight > 0)
         routes = self.tables.routes(positions.rows)
-        loss, of_rows, of_weights = self._compute(
-            self.tables.gather(routes),
-            position_weights=positions.weights,
-            dense=self._dense(batch),
-            labels=tf.cast(batch[LABELS_KEY], weight.dtype),
-            weight=weight,
-            global_weight=global_weight,
-            step=step,
-        )
-        self._dense_optimizer.apply(of_weights, step=step, scale=learning_rate_scale)
-        self.tables.update(routes, of_rows, step=step, scale=learning_rate_scale)
-        return {"loss": loss, "weight": own_weight, "out_of_range": positions.out_of_range}
+        rows, dense = self.tables.gather(routes), self._dense(batch)
+        labels = tf.cast(batch[LABELS_KEY], weight.dtype)
+        per_row = {"position_weights": positions.weights, "dense": dense, "labels": labels, "weight": weight}
+        whole = {"global_weight": global_weight, "step": step}
+        if self._num_parts == 1:
+            loss, of_rows, of_weights = self._compute(rows, first_row=None, **per_row, **whole)
+        else:
+            first_row = tf.cast(self.replicas.index(), tf.int64) * tf.shape(weight, tf.int64)[0]
+            loss, of_rows, of_weights = in_parts(
+                self._compute, rows, num_parts=self._num_parts, first_row=first_row, per_row=per_row, whole=whole
+            )
+        variables = {name: tf.convert_to_tensor(variable) for name, variable in self._weights.trainable.items()}
+        suspects = self._suspects.found(loss, dense=dense, labels=labels, weight=weight, rows=rows, weights=variables)
+        finite = None
+        if self._loss_scale is not None:
+            finite = self._loss_scale.all_finite([*of_rows.values(), *of_weights.values()])
+            loss = tf.where(self._loss_scale.exhausted(finite), tf.constant(float("nan"), loss.dtype), loss)
+        self._update(routes, of_rows, of_weights, step=step, scale=learning_rate_scale, only_if=finite)
+        return {"loss": loss, "weight": own_weight, "out_of_range": positions.out_of_range, "suspects": suspects}
+
+    def _update(
+        self,
+        routes: Routes,
+        of_rows: Mapping[str, tf.Tensor],
+        of_weights: Mapping[str, tf.Tensor],
+        *,
+        step: tf.Tensor,
+        scale: tf.Tensor,
+        only_if: tf.Tensor | None,
+    ) -> None:
+        """Sums gradients over replicas, clips them, and updates; does nothing if `only_if` is false."""
+        weights, rows = self._clipped(self._dense_optimizer.summed(of_weights), self.tables.summed(routes, of_rows))
+        if self._loss_scale is not None and only_if is not None:
+            rows = [one.only_if(only_if) for one in rows]
+            self._loss_scale.follow(only_if)
+        self._dense_optimizer.apply(weights, step=step, scale=scale, only_if=only_if)
+        self.tables.update(rows, step=step, scale=scale)
+
+    def _clipped(
+        self, weights: dict[str, tf.Tensor], rows: list[RowSums]
+    ) -> tuple[dict[str, tf.Tensor], list[RowSums]]:
+        """Returns gradients within the limits of `optimizers.clipping`."""
+        spec = self.optimizers.clipping
+        weights = {name: clipped_by_value(gradient, spec.value) for name, gradient in weights.items()}
+        if spec.include_tables:
+            rows = [dataclasses.replace(one, sums=clipped_by_value(one.sums, spec.value)) for one in rows]
+        if spec.global_norm is None:
+            return weights, rows
+        squares = sum_of_squares(list(weights.values()), dtype=self._weights.dtype)
+        if spec.include_tables:
+            squares += self._squares_of_rows(rows)
+        factor = norm_factor(squares, limit=spec.global_norm)
+        weights = {name: gradient * factor for name, gradient in weights.items()}
+        if spec.include_tables:
+            rows = [dataclasses.replace(one, sums=one.sums * factor) for one in rows]
+        return weights, rows
+
+    def _squares_of_rows(self, rows: Sequence[RowSums]) -> tf.Tensor:
+        """Returns the squared length of the gradients of all rows, on whichever replica they are; the same on all."""
+        dtype = self._weights.dtype
+        own = sum_of_squares([one.sums for one in rows if not one.everywhere], dtype=dtype)
+        (others,) = self.replicas.all_sum([own])
+        return others + sum_of_squares([one.sums for one in rows if one.everywhere], dtype=dtype)
 
     def logits(self, batch: Batch) -> tf.Tensor:
         """Returns float32 [B, K] for inference: no dropout, moving averages, full precision, any B.
@@ -129,6 +196,7 @@ class RankingModel:
         self,
         rows: dict[str, tf.Tensor],
         *,
+        first_row: tf.Tensor | None,
         position_weights: tf.Tensor | None,
         dense: tf.Tensor,
         labels: tf.Tensor,
@@ -138,12 +206,15 @@ class RankingModel:
     ) -> Gradients:
         """Returns the loss share, and its gradients by looked-up rows [B, P, D] and by dense weights."""
         live = tf.cast(weight > 0, weight.dtype)
-        mode = Mode(self._compute_dtype, Training(step=step, live=live, replicas=self.replicas))
+        mode = Mode(self._compute_dtype, Training(step=step, live=live, replicas=self.replicas, first_row=first_row))
         with tf.GradientTape() as tape:
             tape.watch(rows)
             logits = self._network(self._inputs(rows, position_weights, dense), mode)
             loss = loss_share(logits + self._sampling_offset, labels, weight=weight, global_weight=global_weight)
+            target = loss if self._loss_scale is None else self._loss_scale.scaled(loss)
         of_rows, of_weights = tape.gradient(
-            loss, (rows, self._weights.trainable), unconnected_gradients=tf.UnconnectedGradients.ZERO
+            target, (rows, self._weights.trainable), unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
+        if self._loss_scale is not None:
+            of_rows, of_weights = tf.nest.map_structure(self._loss_scale.unscaled, (of_rows, of_weights))
         return loss, of_rows, of_weights

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from models.clipping import cowclipped
 from models.config import OptimizerSpec
 from models.update_rules import update
 
@@ -50,6 +51,7 @@ def apply_rows(
     slots: Mapping[str, tf.Variable],
     rows: tf.Tensor,
     gradients: tf.Tensor,
+    counts: tf.Tensor | None = None,
     scale: tf.Tensor,
     step: tf.Tensor,
 ) -> None:
@@ -61,12 +63,16 @@ def apply_rows(
         slots: of the same shape.
         rows: int [U], distinct.
         gradients: float [U, D].
+        counts: float [U], how often the global batch has each row; what `spec.cowclip` goes by.
         scale: scalar, multiplies the learning rate.
         step: int64 scalar, number of updates before this one.
     """
+    before = tf.gather(variable, rows)
+    if spec.cowclip is not None and counts is not None:
+        gradients = cowclipped(spec.cowclip, before, gradients=gradients, counts=counts)
     weights, state = update(
         spec,
-        tf.gather(variable, rows),
+        before,
         slots={name: tf.gather(slot, rows) for name, slot in slots.items()},
         gradient=gradients,
         scale=scale,

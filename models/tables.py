@@ -19,6 +19,7 @@ from models.exchange import Exchange
 from models.initial_rows import initial_rows
 from models.replicas import Replicas
 from models.routes import Arriving, Route, all_hear_all, held_here, on_one_replica, to_copies, to_owners
+from models.row_sums import RowSums
 from models.sparse_optimizers import apply_rows
 from models.update_rules import initial_slot
 from preprocessing.errors import TrainingError
@@ -185,37 +186,55 @@ class EmbeddingTables:
             return parts[0]
         return tf.gather(tf.concat(parts, axis=1), np.argsort(order), axis=1)
 
-    def update(self, routes: Routes, gradients: Mapping[str, tf.Tensor], *, step: tf.Tensor, scale: tf.Tensor) -> None:
-        """Applies one optimizer step with the gradients of all replicas.
+    def summed(self, routes: Routes, gradients: Mapping[str, tf.Tensor]) -> list[RowSums]:
+        """Returns the gradients of all replicas by the rows of this one; every replica calls it.
 
         Args:
             routes: of the batch that this replica looked up.
             gradients: float [B, P, D] of each group.
-            step: int64 scalar, number of updates before this one.
-            scale: scalar, multiplies the learning rates.
         """
-        local = self._replicas.local_index()
+        found = []
         for i, route in enumerate(routes):
             shelf = self.plan.shelves[i]
             if not shelf.columns:
                 continue
             arriving = route.arriving()
-            for group, storages in self._storages.items():
+            counts = self._counts(arriving, num_rows=tf.shape(gradients[self.groups[0]])[0] * len(shelf.columns))
+            for group in self._storages:
                 mine = gradients[group]
                 columns = mine if self._is_only(shelf) else tf.gather(mine, shelf.columns, axis=1)
-                arrays = storages[i].shards[local]
-                sums = arriving.sums(tf.reshape(columns, [-1, storages[i].plan.width]))  # all replicas take part
-                if not self._replicas.writes():
-                    continue
-                apply_rows(
-                    storages[i].plan.optimizer,
-                    arrays[WEIGHTS],
-                    slots={slot: arrays[slot] for slot in storages[i].plan.slots},
-                    rows=arriving.rows,
-                    gradients=sums,
-                    scale=scale,
-                    step=step,
-                )
+                sums = arriving.sums(tf.reshape(columns, [-1, self.width(group)]))
+                found.append(RowSums(group, i, arriving.rows, sums, counts, everywhere=shelf.num_shards == 1))
+        return found
+
+    def _counts(self, arriving: Arriving, *, num_rows: tf.Tensor) -> tf.Tensor | None:
+        """Returns how many of the `num_rows` positions of each replica are of each arriving row, if anyone asks."""
+        if not self.plan.counts_rows:
+            return None
+        return tf.squeeze(arriving.sums(tf.ones([num_rows, 1], self._dtype)), axis=1)
+
+    def update(self, sums: Sequence[RowSums], *, step: tf.Tensor, scale: tf.Tensor) -> None:
+        """Applies one optimizer step.
+
+        Args:
+            sums: what `summed` gave, clipped or not.
+            step: int64 scalar, number of updates before this one.
+            scale: scalar, multiplies the learning rates.
+        """
+        local = self._replicas.local_index()
+        for one in sums if self._replicas.writes() else ():
+            storage = self._storages[one.group][one.shelf]
+            arrays = storage.shards[local]
+            apply_rows(
+                storage.plan.optimizer,
+                arrays[WEIGHTS],
+                slots={slot: arrays[slot] for slot in storage.plan.slots},
+                rows=one.rows,
+                gradients=one.sums,
+                counts=one.counts,
+                scale=scale,
+                step=step,
+            )
 
     def held_rows(self, table: str) -> list[range]:
         """Returns the ids of a table whose rows this process holds, one range for each of its shards."""
