@@ -76,7 +76,7 @@ def examples_parts(config: Config, inputs: Inputs) -> Mapping[str, Any]:
 def _timeless_parts(config: Config, inputs: Inputs) -> dict[str, Any]:
     root = config.data.root
     return {
-        "data": config.data.model_dump(mode="json", exclude={"root", "as_of"}),
+        "data": config.data.model_dump(mode="json", exclude={"root", "as_of", "checks"}),
         "rows_per_shard": config.preprocess.rows_per_shard,
         "vocabulary_since": str(config.preprocess.vocabulary_since),
         "files": {

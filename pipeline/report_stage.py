@@ -55,8 +55,9 @@ def report_data(config: Config, examples: Artefact, *, display: Display) -> Path
     page = plan.folder / "report.html"
     if is_new:
         display.console.print(f"  data report: {page}", soft_wrap=True)
-    write_json(_last_file(config), {"current": examples.key, "previous": previous})
     raise_failures([Finding(**failure) for failure in made.content["failures"]], report=page)
+    # After the checks: data that failed them is nothing that later data should be held against.
+    write_json(_last_file(config), {"current": examples.key, "previous": previous})
     return page
 
 

@@ -8,21 +8,20 @@ changes the keys of the periods that it can touch, and of no others.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from preprocessing.day_rows import ShardTask
 from preprocessing.inventory import Log, num_shards
-from preprocessing.log_sources import MS_PER_S, actions_of, longest_window_ms
+from preprocessing.log_sources import actions_of, longest_window_ms
 from preprocessing.manifest import digest
 from preprocessing.spec import DataSpec
 from preprocessing.splits import period_name
 
-__all__ = ["DayPlan", "Reach", "as_of_ms", "earlier_periods", "plan_days", "reach_of", "shard_tasks"]
+__all__ = ["DayPlan", "Reach", "earlier_periods", "plan_days", "reach_of", "shard_tasks"]
 
 # Raised when a change of our code changes what a labelled period holds.
-_FORMAT = 2
+_FORMAT = 3
 _DAY_MS = 86_400_000
 # What these say is applied before a period is labelled, or after.
 _ELSEWHERE = {"root", "sources", "derived", "freshness", "split", "negative_sampling", "days", "as_of"} | {
@@ -156,8 +155,3 @@ def _time_seen(spec: DataSpec, logs: Mapping[str, Log], number: int, as_of_ms: i
     last += [logs[name].periods[n]["last_visible_ms"] for name, found in reach.actions.items() for n in found]
     last.append(log.periods[number]["last_ms"] + longest_window_ms(spec))
     return None if as_of_ms >= max(last) else as_of_ms
-
-
-def as_of_ms(spec: DataSpec, now: dt.datetime) -> int:
-    """Returns the time of the run: as declared, else `now`."""
-    return round((spec.as_of or now).timestamp() * MS_PER_S)

@@ -5,8 +5,8 @@
     ROOT/<key>/rejects.parquet      dead letters, if there are any
     ROOT/<key>/manifest.json        counts, and of each period the number and a digest of its rows
 
-The key follows from the file's content and the declaration of its source alone. Side tables are kept in the order of
-reading, as one period.
+The key follows from the file's content, its partition columns and the declaration of its source alone. Side tables
+are kept in the order of reading, as one period.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from preprocessing.columnar import hash_rows, partition_slices
 from preprocessing.hashing import mix
 from preprocessing.log_sources import HASH_COLUMN, EventClock
 from preprocessing.manifest import complete, digest, exists
+from preprocessing.partitions import partition_cells
 from preprocessing.periods import WITHOUT_PERIOD
 from preprocessing.runner import MakePipeline, follow_progress, plain_errors, report_rows
 from preprocessing.sources import Split, read_table_blocks
@@ -74,10 +75,15 @@ class IngestUnit:
 
     @property
     def key(self) -> str:
-        """Digest of everything that the content of the folder follows from."""
+        """Digest of everything that the content of the folder follows from.
+
+        Of the path these are the partition columns alone: files of equal content in two partitions are two units.
+        """
         spec = self.spec.model_dump(mode="json", exclude={"paths", "day_partition"})
         clock = None if self.clock is None else dataclasses.asdict(self.clock)
-        return digest([_FORMAT, self.source, spec, clock, self.fingerprint, self.split])
+        partitions = partition_cells(self.path, self.spec)
+        cells = {name: None if cell is None else cell.hex() for name, cell in partitions.items()}
+        return digest([_FORMAT, self.source, spec, clock, self.fingerprint, self.split, cells])
 
 
 def block_path(folder: Path, block: int) -> str:

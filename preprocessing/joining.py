@@ -133,11 +133,15 @@ def _join_side(table: pa.Table, side: pa.Table, join: JoinSpec, spec: DataSpec) 
 def _add_labels(
     table: pa.Table, spec: DataSpec, found: Found, visible: npt.NDArray[np.int64]
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Adds each label as 0 or 1 (null where it is not known), and when it became known to be 1."""
+    """Adds each label as 0 or 1 (null where it is not known), and when it became known to be 1.
+
+    That is when both the action and the impression it belongs to had arrived: until then nobody can join them.
+    """
     valid = np.ones(table.num_rows, dtype=bool)
     for label in spec.labels:
         if label.action is not None:
             known = _spread(found, KNOWN_PREFIX + label.name, table.num_rows, pa.int64())
+            known = pc.max_element_wise(known, pa.array(visible), skip_nulls=False)
             values = pa.array(known.is_valid().to_numpy(zero_copy_only=False).astype(np.float32))
         else:
             values, present, known = _label_of_column(table, label, visible)

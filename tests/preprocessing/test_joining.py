@@ -1,4 +1,4 @@
-"""Joining one partition, against values worked out by hand."""
+"""Joining one shard, against values worked out by hand."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
-from preprocessing.joining import Joined, join_partition
+from preprocessing.joining import ALL, KNOWN_PREFIX, OTHERS, WEIGHT_FOUND, Found, Joined, join_shard
+from preprocessing.log_sources import HASH_COLUMN
 from preprocessing.spec import DataSpec
 
 HOUR = 3_600_000
@@ -22,9 +22,20 @@ def spec_with(**changes: Any) -> DataSpec:
         "sources": {
             "shown": {
                 "paths": "x.csv",
-                "columns": {"id": "string", "item": "string", "at": "timestamp", "w": "float64", "rating": "float64"},
+                "columns": {
+                    "id": "string",
+                    "item": "string",
+                    "at": "timestamp",
+                    "got": "timestamp",
+                    "w": "float64",
+                    "rating": "float64",
+                },
             },
-            "clicks": {"paths": "c.csv", "event_time": "at", "columns": {"id": "string", "at": "timestamp"}},
+            "clicks": {
+                "paths": "c.csv",
+                "event_time": "at",
+                "columns": {"id": "string", "at": "timestamp", "s": "float64"},
+            },
             "items": {"paths": "i.csv", "columns": {"item": "string", "price": "float64"}},
         },
         "impressions": "shown",
@@ -35,37 +46,37 @@ def spec_with(**changes: Any) -> DataSpec:
     return DataSpec.model_validate({**tree, **changes})
 
 
-def shown(rows: list[tuple[str, str, int]], weights: list[float | None] | None = None) -> pa.Table:
+def shown(
+    rows: list[tuple[str, str, int]], weights: list[float | None] | None = None, *, delays_ms: int = 0
+) -> pa.Table:
     ids, items, times = zip(*rows, strict=True)
     return pa.table(
         {
             "id": pa.array([i.encode() for i in ids], pa.binary()),
             "item": pa.array([i.encode() for i in items], pa.binary()),
             "at": pa.array(times, pa.int64()),
+            "got": pa.array([at + delays_ms for at in times], pa.int64()),
             "w": pa.array(weights or [1.0] * len(rows), pa.float64()),
             "rating": pa.array([None if i == "?" else 4.0 for i in items], pa.float64()),
+            HASH_COLUMN: pa.array(range(len(rows)), pa.uint64()),
         }
     )
 
 
-def clicks(rows: list[tuple[str, int]]) -> pa.Table:
-    return pa.table(
-        {
-            "id": pa.array([i.encode() for i, _ in rows], pa.binary()),
-            "at": pa.array([t for _, t in rows], pa.int64()),
-        }
-    )
+def at_places(name: str, places: list[int], values: pa.Array) -> Found:
+    return {name: (np.array(places, np.int64), values)}
 
 
 def join(
-    impressions: pa.Table, spec: DataSpec, actions: pa.Table | None = None, side: pa.Table | None = None
+    impressions: pa.Table,
+    spec: DataSpec,
+    found: Found | None = None,
+    *,
+    side: pa.Table | None = None,
+    as_of_ms: int = T0 + 30 * DAY,
 ) -> Joined:
-    return join_partition(
-        impressions,
-        spec=spec,
-        actions={"clicks": clicks([]) if actions is None else actions},
-        sides=[] if side is None else [side],
-    )
+    sides = {} if side is None else {"items": side}
+    return join_shard(impressions, spec=spec, sides=sides, found=found or {}, as_of_ms=as_of_ms)
 
 
 def by_id(table: pa.Table, column: str) -> dict[str, Any]:
@@ -73,67 +84,59 @@ def by_id(table: pa.Table, column: str) -> dict[str, Any]:
     return dict(zip(names, table[column].to_pylist(), strict=True))
 
 
-def test_a_click_counts_from_the_impression_to_the_end_of_its_window() -> None:
-    rows = [("before", "a", T0), ("same", "a", T0), ("end", "a", T0), ("late", "a", T0), ("none", "a", T0)]
-    actions = clicks([("before", T0 - 1), ("same", T0), ("end", T0 + HOUR), ("late", T0 + HOUR + 1), ("other", T0)])
-    joined = join(shown(rows), spec_with(), actions)
-    expected = {"before": 0.0, "same": 1.0, "end": 1.0, "late": 0.0, "none": 0.0}
-    assert by_id(joined.rows["train"], "__label_click") == expected
+def test_a_row_that_an_action_was_found_for_is_positive_and_the_others_are_negative() -> None:
+    found = at_places(KNOWN_PREFIX + "click", [1], pa.array([T0 + 5], pa.int64()))
+    rows = join(shown([("a", "x", T0), ("b", "x", T0)]), spec_with(), found).parts[ALL]
+    assert by_id(rows, "__label_click") == {"a": 0.0, "b": 1.0}
+    assert by_id(rows, KNOWN_PREFIX + "click") == {"a": None, "b": T0 + 5}
 
 
-def test_rows_fall_into_splits_by_day_and_the_rest_is_counted() -> None:
-    rows = [
-        ("a", "x", T0),
-        ("b", "x", T0 + DAY),
-        ("c", "x", T0 + 2 * DAY),
-        ("d", "x", T0 + 3 * DAY),
-        ("e", "x", T0 - DAY),
-    ]
-    joined = join(shown(rows), spec_with())
-    assert {name: set(by_id(table, "item")) for name, table in joined.rows.items()} == {
-        "train": {"a", "e"},
-        "valid": {"b"},
-        "test": {"c"},
-    }
-    assert joined.counts["outside_splits"] == 1
+def test_a_label_is_known_once_both_the_action_and_its_impression_have_arrived() -> None:
+    spec = spec_with(roles={"event_time": "at", "arrival_time": "got"})
+    times = pa.array([T0 + 9, T0 + 10, T0 + 11], pa.int64())
+    shard = shown([("a", "x", T0), ("b", "x", T0), ("c", "x", T0), ("d", "x", T0)], delays_ms=10)
+    rows = join(shard, spec, at_places(KNOWN_PREFIX + "click", [0, 1, 2], times)).parts[ALL]
+    assert by_id(rows, KNOWN_PREFIX + "click") == {"a": T0 + 10, "b": T0 + 10, "c": T0 + 11, "d": None}
+    assert by_id(rows, "__label_click") == {"a": 1.0, "b": 1.0, "c": 1.0, "d": 0.0}
 
 
-def test_exact_duplicates_leave_one_row() -> None:
-    joined = join(shown([("a", "x", T0), ("a", "x", T0), ("a", "y", T0)]), spec_with())
-    assert sorted(value.decode() for value in joined.rows["train"]["item"].to_pylist()) == ["x", "y"]
-    assert joined.counts["duplicates"] == 1
+def test_rows_whose_window_is_open_are_held_back_and_counted() -> None:
+    rows = [("open", "x", T0 + 1), ("closed", "x", T0)]
+    joined = join(shown(rows), spec_with(), as_of_ms=T0 + HOUR)
+    assert set(by_id(joined.parts[ALL], "item")) == {"closed"}
+    assert set(by_id(joined.parts[OTHERS], "item")) == {"open"}
+    assert joined.counts["held_back"] == 1
 
 
 def test_side_columns_come_by_key_and_unmatched_rows_are_counted() -> None:
     side = pa.table({"item": pa.array([b"x", b"y", b"x"], pa.binary()), "price": [1.0, 2.0, 3.0]})
     spec = spec_with(joins=[{"source": "items", "key": "item"}])
     joined = join(shown([("a", "x", T0), ("b", "y", T0), ("c", "z", T0)]), spec, side=side)
-    assert by_id(joined.rows["train"], "price") == {"a": 3.0, "b": 2.0, "c": None}  # of equal keys the last row wins
+    assert by_id(joined.parts[ALL], "price") == {"a": 3.0, "b": 2.0, "c": None}  # of equal keys the last row wins
     assert joined.counts["unmatched_items"] == 1
 
 
 def test_an_empty_side_table_gives_missing_values() -> None:
     side = pa.table({"item": pa.array([], pa.binary()), "price": pa.array([], pa.float64())})
     joined = join(shown([("a", "x", T0)]), spec_with(joins=[{"source": "items", "key": "item"}]), side=side)
-    assert by_id(joined.rows["train"], "price") == {"a": None}
+    assert by_id(joined.parts[ALL], "price") == {"a": None}
 
 
 def test_a_missing_label_column_leaves_the_row_out() -> None:
     spec = spec_with(labels=[{"name": "liked", "when": "rating >= 4"}])
     joined = join(shown([("a", "x", T0), ("b", "?", T0)]), spec)
-    assert by_id(joined.rows["train"], "__label_liked") == {"a": 1.0}
+    assert by_id(joined.parts[ALL], "__label_liked") == {"a": 1.0}
     assert (joined.counts["missing_label"], joined.counts["outside_splits"]) == (1, 0)
 
 
 def test_a_missing_weight_counts_as_one() -> None:
-    joined = join(
-        shown([("a", "x", T0), ("b", "x", T0)], [0.25, None]), spec_with(roles={"event_time": "at", "weight": "w"})
-    )
-    assert by_id(joined.rows["train"], "__weight") == {"a": 0.25, "b": 1.0}
+    spec = spec_with(roles={"event_time": "at", "weight": "w"})
+    joined = join(shown([("a", "x", T0), ("b", "x", T0)], [0.25, None]), spec)
+    assert by_id(joined.parts[ALL], "__weight") == {"a": 0.25, "b": 1.0}
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_order_of_rows_follows_from_their_content_alone(seed: int) -> None:
-    table = shown([(f"r{i}", f"i{i % 7}", T0 + i) for i in range(50)])
-    shuffled = table.take(pa.array(np.random.default_rng(seed).permutation(50)))
-    assert join(shuffled, spec_with()).rows["train"].equals(join(table, spec_with()).rows["train"])
+def test_a_row_without_weighing_actions_has_the_default_weight() -> None:
+    weight = {"source": "clicks", "key": "id", "value": "s", "default": 0.5}
+    found = at_places(WEIGHT_FOUND, [1], pa.array([0.0], pa.float64()))
+    joined = join(shown([("a", "x", T0), ("b", "x", T0)]), spec_with(weight=weight), found)
+    assert by_id(joined.parts[ALL], "__weight") == {"a": 0.5, "b": 0.0}
