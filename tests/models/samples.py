@@ -83,6 +83,7 @@ class Stepper:
         self._strategy = model.replicas.strategy
         self._count = model.replicas.count
         self.step = 0
+        self.out_of_range = 0
 
         def one(batch: dict[str, tf.Tensor], step: tf.Tensor, scale: tf.Tensor) -> dict[str, tf.Tensor]:
             return model.train_step(batch, step=step, learning_rate_scale=scale)
@@ -106,6 +107,7 @@ class Stepper:
         """Returns the loss of the global batch after one more step."""
         outputs = self._run(self._slices(batch), tf.constant(self.step, tf.int64), tf.constant(scale))
         self.step += 1
+        self.out_of_range += int(outputs["out_of_range"])
         return float(outputs["loss"])
 
     def score(self, batch: Batch) -> NDArray[np.float32]:
@@ -116,7 +118,9 @@ class Stepper:
 
         if self._strategy is None:
             return np.asarray(self.model.logits(batch))
-        found = tf.function(lambda slices: self._strategy.run(one, args=(slices,)), autograph=False)(self._slices(batch))
+        found = tf.function(lambda slices: self._strategy.run(one, args=(slices,)), autograph=False)(
+            self._slices(batch)
+        )
         return np.asarray(self._strategy.experimental_local_results(found)[0])
 
     def _slices(self, batch: Batch) -> object:

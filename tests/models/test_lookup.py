@@ -97,3 +97,52 @@ def test_a_schema_of_lists_alone_works() -> None:
     positions = lookup.positions(tf.constant([[1, 2, 0, 1, 0, 2, 0]], tf.int64), dtype=tf.float64)
     values = lookup.pool(tf.ones((1, 7, 4), tf.float64), positions.weights)
     np.testing.assert_allclose(values, np.ones((1, 3, 4)))
+
+
+def test_ids_that_no_table_has_are_counted_where_they_count() -> None:
+    def count(ids: list[int], **arguments: object) -> int:
+        positions = Lookup(SCHEMA, plan()).positions(tf.constant([ids], tf.int64), dtype=tf.float64, **arguments)
+        return int(positions.out_of_range)
+
+    assert count([4, 3, 3, 3, 3, 2, 2, 2, 2]) == 0
+    assert count([5, -1, 4, 0, 3, 3, 2, 2, 2**62]) == 5
+    assert count([5] * 9, live=tf.constant([[False]])) == 0
+    assert count([0, 0, 9, 9, 9, 0, 0, 0, 0], lengths=tf.constant([[2, 0, 0]], tf.int64)) == 2
+
+
+def test_ragged_lists_are_what_padded_ones_are() -> None:
+    lookup = Lookup(SCHEMA, plan())
+    ids = tf.constant([[1, 2], [3, 0], [0, 1]], tf.int64)
+    ragged = {
+        "ids": ids,
+        "list/seen": tf.ragged.constant([[3, 1], [], [1, 2, 3, 2]], dtype=tf.int64),  # the fourth is cut
+        "list/tags": tf.ragged.constant([[2], [1, 2], []], dtype=tf.int64),
+        "list/shops": tf.ragged.constant([[], [], []], dtype=tf.int64, ragged_rank=1),
+    }
+    padded = {
+        "ids": ids,
+        "list/seen": tf.constant([[3, 1, 0], [0, 0, 0], [1, 2, 3]], tf.int64),
+        "list/tags": tf.constant([[2, 0], [1, 2], [0, 0]], tf.int64),
+        "list/shops": tf.zeros((3, 2), tf.int64),
+    }
+    np.testing.assert_array_equal(lookup.ids(ragged), lookup.ids(padded))
+    weights = {key: tf.cast(ragged[key], tf.float64) / 2 for key in ragged if key != "ids"}
+    expected = [[1.5, 0.5, 0, 1, 0, 0, 0], [0, 0, 0, 0.5, 1, 0, 0], [0.5, 1, 1.5, 0, 0, 0, 0]]
+    np.testing.assert_array_equal(lookup.list_weights(weights), expected)
+
+
+@given(
+    ids=st.lists(st.integers(0, 4), min_size=2, max_size=2),
+    kinds=st.permutations(["mirrored", "sharded", "table_wise"]),
+)
+def test_rows_lie_where_the_plan_says(ids: list[int], kinds: list[str]) -> None:
+    tables = dict(zip(("user", "item", "tag"), kinds, strict=True))
+    spec = ModelSpec.model_validate({"embeddings": {"tables": tables}})
+    placed = plan_embeddings(SCHEMA, spec, optimizers=OptimizersSpec(), groups=(EMBEDDING,), num_replicas=3)
+    given_ids = [ids[0], min(ids[1], 3), 0, 1, 2, 0, 2, 1, 2]
+    rows = Lookup(SCHEMA, placed).positions(tf.constant([given_ids], tf.int64), dtype=tf.float64).rows.numpy()[0]
+    names = ["user", "item", "item", "item", "item", "tag", "tag", "tag", "tag"]
+    for position, (row, name, value) in enumerate(zip(rows, names, given_ids, strict=True)):
+        table = placed.table(name)
+        scratch = placed.shelf(table).scratch_row
+        assert row == (scratch if position >= 2 and value == 0 else table.offset + value * table.stride)
