@@ -271,8 +271,9 @@ class _Derive(beam.DoFn):
             ends_ms=[end for _, end in self._ends],
         )
         for (period, _), state in zip(self._ends, result.states, strict=True):
-            path = f"{self._folder}/{uuid.uuid4().hex}.parquet"
-            pq.write_table(state, path, compression="zstd", compression_level=1)
+            path = f"{self._folder}/{uuid.uuid4().hex}.arrow"
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, state.schema) as writer:
+                writer.write_table(state)
             yield beam.pvalue.TaggedOutput("states", (period, (partition.index, path)))
         asked = rows.filter(rows["__query"]).select(list(_PLACES))
         for name in result.columns.column_names:
@@ -284,9 +285,11 @@ class _Derive(beam.DoFn):
 def _write_state(element: tuple[int, Any], *, key: Sequence[str], files: Mapping[int, str]) -> None:
     """Writes the state of a period as one file, sorted by the hash of the key: it does not tell of partitions."""
     period, pieces = element
-    parts = [pq.read_table(path) for _, path in sorted(pieces)]
-    state = pa.concat_tables(parts).combine_chunks()
-    state = state.take(pa.array(np.argsort(hash_rows(state, list(key)), kind="stable")))
+    parts = [pa.ipc.open_file(pa.memory_map(path)).read_all() for _, path in sorted(pieces)]
+    state = pa.concat_tables(parts)
+    if len(parts) > 1:  # each is sorted
+        state = state.combine_chunks()
+        state = state.take(pa.array(np.argsort(hash_rows(state, list(key)), kind="stable")))
     write_rows(state, Path(files[period]))
 
 
