@@ -38,10 +38,14 @@ def in_parts(
         whole: arguments that every part is given as they are.
     """
     size = tf.shape(next(iter(rows.values())), tf.int64)[0]
-    loss, of_rows, of_weights = None, {group: [] for group in rows}, {}
+    loss: tf.Tensor | None = None
+    of_rows: dict[str, list[tf.Tensor]] = {group: [] for group in rows}
+    of_weights: dict[str, tf.Tensor] = {}
     for part in range(num_parts):
         cut = slice(size * part // num_parts, size * (part + 1) // num_parts)
-        before = [] if loss is None else [loss, *of_weights.values()]  # else all parts would be held at once
+        before: list[tf.Tensor] = (
+            [] if loss is None else [loss, *of_weights.values()]
+        )  # else all parts would be held at once
         with tf.control_dependencies(before):
             some = {name: None if value is None else value[cut] for name, value in per_row.items()}
             share, by_rows, by_weights = compute(

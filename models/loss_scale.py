@@ -32,6 +32,10 @@ class LossScale:
         self._good = make.statistic("loss_scale/good_steps", (), value=0.0)
         self._skipped = make.statistic(SKIPPED, (), value=0.0)
 
+    def figures(self) -> dict[str, float]:
+        """Returns the scale and how many steps were skipped, from outside of a step."""
+        return {"loss_scale": float(self._scale.numpy()), "skipped_steps": float(self._skipped.numpy())}
+
     def scaled(self, loss: tf.Tensor) -> tf.Tensor:
         """Returns the loss times the scale, whose gradients `unscaled` sets right."""
         return loss * tf.convert_to_tensor(self._scale)

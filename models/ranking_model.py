@@ -85,6 +85,10 @@ class RankingModel:
         """What a loss that is not finite may come from, in the order of `train_step`'s output."""
         return self._suspects.names
 
+    def loss_scale_figures(self) -> dict[str, float]:
+        """Returns `loss_scale` and `skipped_steps` as they are now; nothing without loss scaling."""
+        return {} if self._loss_scale is None else self._loss_scale.figures()
+
     def train_step(self, batch: Batch, *, step: tf.Tensor, learning_rate_scale: tf.Tensor) -> dict[str, tf.Tensor]:
         """Updates tables and dense weights by one global batch; returns this replica's part of the loss.
 

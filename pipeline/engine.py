@@ -27,8 +27,8 @@ class Engine:
 
     Attributes:
         batches: (epoch, step of the epoch) -> iterator over the batches from that step on.
-        execute: (iterator, steps done before, learning rate scales float32 [N]) -> losses and numbers of ids out
-            of range, float64 [N, 2].
+        execute: (iterator, steps done before, learning rate scales float32 [N]) -> `train_step.step_figures` of
+            each step, float64 [N, 2 + C].
         scores: split -> its scores by the present weights.
         num_replicas: how many share a global batch.
     """

@@ -33,6 +33,7 @@ _FREE_SETTINGS = {
     "checkpoint_every_steps",
     "keep_checkpoints",
     "tensorboard",
+    "profile",
 }
 
 

@@ -23,6 +23,7 @@ class StepPlan:
     evaluate_every_epochs: float
     checkpoint_every_steps: int
     steps_per_execution: int
+    profiled: range = range(0)
 
     def evaluates_at(self, step: int) -> bool:
         """Returns whether the valid split is scored after `step` steps: at each multiple, and at the end."""
@@ -35,14 +36,16 @@ class StepPlan:
     def next_stop(self, step: int) -> int:
         """Returns how many steps are done when the execution that starts after `step` steps returns.
 
-        It returns early enough to evaluate, checkpoint or change the epoch.
+        It returns early enough to evaluate, checkpoint, change the epoch, or start or end a trace.
         """
+        ends = (self.profiled.start - 1, self.profiled.stop - 1) if self.profiled else ()
         return min(
             step + self.steps_per_execution,
             (step // self.steps_per_epoch + 1) * self.steps_per_epoch,
             (step // self.checkpoint_every_steps + 1) * self.checkpoint_every_steps,
             self._evaluation_from(step + 1),
             self.total_steps,
+            *(end for end in ends if end > step),
         )
 
     def _evaluation_from(self, step: int) -> int:
@@ -64,4 +67,5 @@ def plan_steps(num_rows: int, spec: TrainSpec) -> StepPlan:
         evaluate_every_epochs=spec.evaluate_every_epochs,
         checkpoint_every_steps=spec.checkpoint_every_steps,
         steps_per_execution=spec.steps_per_execution,
+        profiled=spec.profiled_steps or range(0),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from pipeline.train_spec import TensorBoardSpec
@@ -25,11 +26,19 @@ class TrainLog:
         self._losses: list[float] = []
 
     def stepped(
-        self, step: int, *, losses: Sequence[float], learning_rate: float, rows_per_s: float | None, out_of_range: int
+        self,
+        step: int,
+        *,
+        losses: Sequence[float],
+        learning_rate: float,
+        rows_per_s: float | None,
+        out_of_range: int,
+        loss_scale: Mapping[str, float],
     ) -> None:
         """Records the losses of the steps up to `step`; a point is their mean over `every_steps` steps or more.
 
-        `out_of_range` counts the ids that no table had, over all steps so far.
+        `out_of_range` counts the ids that no table had, over all steps so far; `loss_scale` is what
+        `RankingModel.loss_scale_figures` tells.
         """
         self._losses.extend(losses)
         if len(self._losses) < self._spec.every_steps:
@@ -38,14 +47,22 @@ class TrainLog:
             "train/loss": float(np.mean(self._losses)),
             "train/learning_rate": learning_rate,
             "train/out_of_range": float(out_of_range),
+            **{f"train/{name}": value for name, value in loss_scale.items()},
         }
         if rows_per_s is not None:
             figures["train/rows_per_s"] = rows_per_s
         self._losses = []
         self._write(step, figures)
 
-    def evaluated(self, step: int, *, metrics: Mapping[str, float], weights: Mapping[str, tf.Variable]) -> None:
-        """Records metrics of the valid split, and histograms of weights if asked for."""
+    def evaluated(
+        self,
+        step: int,
+        *,
+        metrics: Mapping[str, float],
+        weights: Mapping[str, tf.Variable],
+        norms: Mapping[str, npt.NDArray[np.floating]],
+    ) -> None:
+        """Records metrics of the valid split, and histograms of weights and of `row_norms` if asked for."""
         if self._writer is None:
             return
         self._write(step, {f"valid/{name}": value for name, value in metrics.items()})
@@ -53,6 +70,8 @@ class TrainLog:
             with self._writer.as_default():
                 for name, variable in weights.items():
                     tf.summary.histogram(f"weights/{name}", variable, step=step)
+                for name, lengths in norms.items():
+                    tf.summary.histogram(f"row_norms/{name}", lengths, step=step)
         self._writer.flush()
 
     def history(self, evaluations: Sequence[Mapping[str, Any]]) -> None:

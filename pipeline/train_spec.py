@@ -14,6 +14,7 @@ __all__ = [
     "ConstantRate",
     "CosineRate",
     "EarlyStoppingSpec",
+    "PlateauRate",
     "RateSchedule",
     "StepRate",
     "StrategyKind",
@@ -53,7 +54,19 @@ class StepRate(BaseModel):
     factor: float = Field(0.1, gt=0, le=1)
 
 
-RateSchedule = Annotated[ConstantRate | CosineRate | StepRate, Field(discriminator="kind")]
+class PlateauRate(BaseModel):
+    """Divided each time the figure of `early_stopping.metric` on the valid split has stopped getting better."""
+
+    model_config = _STRICT
+
+    kind: Literal["plateau"] = "plateau"
+    divide_by: float = Field(10.0, gt=1)
+    patience: int = Field(1, ge=1, description="Evaluations without a better figure before the rate falls.")
+    min_delta: float = Field(0.0, ge=0, description="A figure is better only by more than this.")
+    min_scale: float = Field(0.0, ge=0, le=1, description="The rate never falls below this share of it.")
+
+
+RateSchedule = Annotated[ConstantRate | CosineRate | StepRate | PlateauRate, Field(discriminator="kind")]
 
 
 class EarlyStoppingSpec(BaseModel):
@@ -75,7 +88,9 @@ class TensorBoardSpec(BaseModel):
 
     enabled: bool = True
     every_steps: int = Field(50, ge=1, description="Steps between points of the training curves.")
-    histograms: bool = Field(False, description="Histograms of the dense weights at each evaluation.")
+    histograms: bool = Field(
+        False, description="Histograms of the dense weights and of the lengths of embedding rows at each evaluation."
+    )
 
 
 class TrainSpec(BaseModel):
@@ -89,6 +104,21 @@ class TrainSpec(BaseModel):
     optimizers: OptimizersSpec = OptimizersSpec()
     learning_rate: RateSchedule = Field(ConstantRate(), description="Scales the rate of every optimizer alike.")
     warmup_steps: int = Field(0, ge=0, description="Steps over which the rate rises linearly to its full value.")
+    learning_rate_scaling: Literal["none", "linear", "sqrt", "cowclip"] = Field(
+        "none",
+        description="How the optimizers' settings follow the batch, s = batch_size / reference_batch_size. linear: "
+        "rates times s; sqrt: rates times the root of s; cowclip: of tables and wide l2 times s, of dense the rate "
+        "times the root of s.",
+    )
+    reference_batch_size: int | None = Field(
+        None, ge=1, description="The batch size that the optimizers' settings are meant for."
+    )
+    accumulate_steps: int = Field(
+        1,
+        ge=1,
+        description="Parts that each batch is worked off in, one after the other; their gradients are applied at "
+        "once. Saves memory; batch norm takes the moments of each part.",
+    )
     shuffle_rows: int = Field(
         65536,
         ge=0,
@@ -101,6 +131,27 @@ class TrainSpec(BaseModel):
     checkpoint_every_steps: int = Field(1000, ge=1, description="Steps between checkpoints to resume from.")
     keep_checkpoints: int = Field(2, ge=1, description="Checkpoints to resume from that are kept, besides the best.")
     tensorboard: TensorBoardSpec = TensorBoardSpec()
+    profile: str | None = Field(
+        None, pattern=r"^[1-9]\d*-[1-9]\d*$", description="First and last step of a profiler trace, such as 100-120."
+    )
+
+    @property
+    def profiled_steps(self) -> range | None:
+        """The steps of `profile`, counted from 1."""
+        if self.profile is None:
+            return None
+        first, last = (int(step) for step in self.profile.split("-"))
+        return range(first, last + 1)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TrainSpec:
+        if self.profiled_steps is not None and not self.profiled_steps:
+            raise ValueError(f"profile: the last step comes before the first in {self.profile!r}")
+        if self.learning_rate_scaling != "none" and self.reference_batch_size is None:
+            raise ValueError(f"learning_rate_scaling: {self.learning_rate_scaling} needs reference_batch_size")
+        if self.accumulate_steps > self.batch_size:
+            raise ValueError(f"accumulate_steps must be at most batch_size, {self.batch_size}")
+        return self
 
 
 class ClusterSpec(BaseModel):

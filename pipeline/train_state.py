@@ -7,9 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.train_spec import EarlyStoppingSpec
+from pipeline.plateau import Plateau
+from pipeline.train_spec import EarlyStoppingSpec, PlateauRate, RateSchedule
 
-__all__ = ["TrainState", "state_of"]
+__all__ = ["HIGHER_IS_BETTER", "TrainState", "state_of"]
+
+HIGHER_IS_BETTER = frozenset({"auc"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +31,7 @@ class TrainState:
         seconds: time spent in steps, of all runs.
         num_rows: rows of these steps.
         out_of_range: ids of these steps that no table had.
+        plateau: where a learning rate stands that goes by evaluations.
     """
 
     step: int = 0
@@ -41,6 +45,7 @@ class TrainState:
     seconds: float = 0.0
     num_rows: int = 0
     out_of_range: int = 0
+    plateau: Plateau = dataclasses.field(default_factory=Plateau)
 
     def after_steps(self, losses: list[float], *, seconds: float, num_rows: int, out_of_range: int = 0) -> TrainState:
         """Returns the state after further steps with these losses."""
@@ -72,6 +77,14 @@ class TrainState:
             evaluations=(*self.evaluations, {"step": self.step, "epoch": epoch, "loss": loss, **figures}),
         )
 
+    def with_rate(self, schedule: RateSchedule, *, metrics: Mapping[str, float], rule: EarlyStoppingSpec) -> TrainState:
+        """Returns the state with a learning rate that follows from one more evaluation."""
+        if not isinstance(schedule, PlateauRate) or rule.metric not in metrics:
+            return self
+        higher = rule.metric in HIGHER_IS_BETTER
+        plateau = self.plateau.after(metrics[rule.metric], rule=schedule, higher_is_better=higher)
+        return dataclasses.replace(self, plateau=plateau)
+
     def rows_per_s(self) -> float | None:
         """Returns the mean rate so far; None before the first step."""
         return self.num_rows / self.seconds if self.seconds else None
@@ -83,11 +96,14 @@ class TrainState:
 
 def state_of(value: Mapping[str, Any]) -> TrainState:
     """Returns the state that `as_json` gave."""
-    return TrainState(**{**value, "evaluations": tuple(value["evaluations"])})
+    known = {**value, "evaluations": tuple(value["evaluations"])}
+    if "plateau" in value:
+        known["plateau"] = Plateau(**value["plateau"])
+    return TrainState(**known)
 
 
 def _is_better(value: float | None, best: float | None, *, rule: EarlyStoppingSpec) -> bool:
     if value is None or best is None:
         return True
-    gain = value - best if rule.metric == "auc" else best - value
+    gain = value - best if rule.metric in HIGHER_IS_BETTER else best - value
     return gain > rule.min_delta

@@ -1,6 +1,7 @@
 """Several training steps as one TensorFlow function, under any synchronous strategy; and scores of a batch.
 
-Shapes: P rows of a padded batch of this process, R its replicas, N steps of an execution, K labels.
+Shapes: P rows of a padded batch of this process, R its replicas, N steps of an execution, K labels,
+C `RankingModel.suspects`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from preprocessing.schema import LABELS_KEY, WEIGHT_KEY
 
 __all__ = ["Execute", "Score", "build_execute", "build_score", "step_figures"]
 
-# (iterator over global batches, steps done before, learning rate scales float32 [N]) -> losses and numbers of ids out
-# of range, float64 [N, 2]
+# (iterator over global batches, steps done before, learning rate scales float32 [N]) -> `step_figures` [N, 2 + C]
 Execute = Callable[[Any, tf.Tensor, tf.Tensor], tf.Tensor]
 Score = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
 
@@ -46,7 +46,7 @@ def build_execute(
     )
     def execute(iterator: Any, first_step: tf.Tensor, scales: tf.Tensor) -> tf.Tensor:
         count = tf.size(scales, tf.int64)
-        figures = tf.TensorArray(tf.float64, size=tf.cast(count, tf.int32), element_shape=[2])
+        figures = tf.TensorArray(tf.float64, size=tf.cast(count, tf.int32), element_shape=[2 + len(model.suspects)])
         for index in tf.range(count):
             shares = strategy.run(replica_step, args=(next(iterator), first_step + index, scales[index]))
             total = strategy.reduce(tf.distribute.ReduceOp.SUM, shares, axis=None)
@@ -80,8 +80,9 @@ def build_score(model: RankingModel, strategy: tf.distribute.Strategy) -> Score:
 
 
 def step_figures(outputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Returns float64 [2]: of the outputs of a step the loss, and how many ids were out of range."""
-    return tf.stack([tf.cast(outputs["loss"], tf.float64), tf.cast(outputs["out_of_range"], tf.float64)])
+    """Returns float64 [2 + C] of the outputs of a step: the loss, how many ids were out of range, and the suspects."""
+    figures = [tf.cast(outputs["loss"], tf.float64), tf.cast(outputs["out_of_range"], tf.float64)]
+    return tf.concat([tf.stack(figures), outputs["suspects"]], axis=0)
 
 
 def _replicas_here(strategy: tf.distribute.Strategy) -> int:

@@ -21,11 +21,16 @@ from models.build import build_model
 from models.checkpoint import CheckpointWriter
 from models.config import ModelSpec
 from models.ranking_model import RankingModel
+from pipeline.batch_scaling import scaled_optimizers
 from pipeline.cluster import Cluster
+from pipeline.embedding_norms import row_norms
 from pipeline.engine import Engine, in_step
 from pipeline.label_check import check_labels, check_rows
 from pipeline.learning_rate import learning_rate_scales
+from pipeline.non_finite import batch_records, first_suspect, told
 from pipeline.parameter_servers import on_servers, servers_of
+from pipeline.plateau import check_plateau
+from pipeline.profile_trace import ProfileTrace
 from pipeline.record_faults import reading
 from pipeline.run_folder import RunFolder, run_digest
 from pipeline.split_scores import split_metrics, write_scores
@@ -62,12 +67,13 @@ def train(
     shared `folder`. The split 'valid' chooses the best weights; without one they are the last.
 
     Raises:
-        ConfigError: if a device does not exist.
+        ConfigError: if a device does not exist, or a learning rate waits for evaluations that cannot be.
         DataError: if the training split is empty, or the labels cannot be learned from (LabelError).
         ArtefactError: if the folder is of another run, or files are damaged (CorruptError).
         TrainingError: if a loss is not finite, or another process of the cluster was lost.
     """
     check_rows(dataset)
+    check_plateau(train.learning_rate, num_valid_rows=dataset.num_rows("valid"))
     with watched(folder, cluster, spec=strategy.watchdog, observe=observe) as mark:
         distribution = build_strategy(strategy, cluster=cluster)
         check_labels(dataset, train)
@@ -92,6 +98,8 @@ def train(
             log=TrainLog(folder, train.tensorboard) if workers.is_chief else None,
             observe=observe if workers.is_chief else lambda _event: None,
             mark=mark,
+            seed=seed,
+            profile=ProfileTrace(folder / "tensorboard", train.profiled_steps if workers.is_chief else None),
         )
         state = run.to_end(run.resumed())
         result = run.result(state, folder)
@@ -111,7 +119,13 @@ def _prepared(
 ) -> tuple[RankingModel, Engine, Workers]:
     """Returns the model, what drives it, and the workers that go in step with this process."""
     build = functools.partial(
-        build_model, dataset.schema, model, optimizers=spec.optimizers, seed=seed, strategy=distribution
+        build_model,
+        dataset.schema,
+        model,
+        optimizers=scaled_optimizers(spec, model),
+        seed=seed,
+        strategy=distribution,
+        accumulate_steps=spec.accumulate_steps,
     )
     if cluster is not None and strategy.kind == "parameter_server":
         network = build(servers=servers_of(cluster, min_shard_bytes=strategy.min_shard_bytes))
@@ -146,6 +160,8 @@ class _Run:
     log: TrainLog | None
     observe: Callable[[TrainEvent], None]
     mark: Mark
+    seed: int
+    profile: ProfileTrace
 
     def resumed(self) -> TrainState:
         """Returns the state to start from, its weights restored."""
@@ -172,6 +188,7 @@ class _Run:
                 while not self._is_done(state):
                     state = self._through_epoch(state)
         finally:
+            self.profile.close()
             self.checkpoints.writer.settle()
         if self.log is not None:
             self.log.close()
@@ -225,19 +242,22 @@ class _Run:
             steps=steps,
             steps_per_epoch=self.plan.steps_per_epoch,
             total_steps=self.plan.total_steps,
+            plateau_scale=state.plateau.scale,
         )
         self.mark(state.step, f"steps {steps[0] + 1} to {steps[-1] + 1}")
         started = time.perf_counter()
-        losses, out_of_range = self.engine.execute(batches, state.step, scales).T
+        with self.profile.around(int(steps[0]) + 1, int(steps[-1]) + 1):
+            figures = self.engine.execute(batches, state.step, scales)
+        losses, out_of_range = figures[:, 0], figures[:, 1]
         seconds = time.perf_counter() - started
-        self._check_losses(losses, first_step=state.step)
+        self._check_losses(losses, flags=figures[:, 2:], first_step=state.step)
         count = int(out_of_range.sum())
         if count and not state.out_of_range:
             self.observe(
                 Warned(f"{count} ids that no table has by step {steps[-1] + 1}: looked up as out of vocabulary")
             )
         state = state.after_steps(losses.tolist(), seconds=seconds, num_rows=self._rows_of(steps), out_of_range=count)
-        self._tell_steps(state, losses, learning_rate=float(scales[-1]) * self.spec.optimizers.dense.learning_rate)
+        self._tell_steps(state, losses, learning_rate=float(scales[-1]) * self.model.optimizers.dense.learning_rate)
         return state
 
     def _rows_of(self, steps: npt.NDArray[np.int64]) -> int:
@@ -254,6 +274,7 @@ class _Run:
                 learning_rate=learning_rate,
                 rows_per_s=rate,
                 out_of_range=state.out_of_range,
+                loss_scale=self.model.loss_scale_figures(),
             )
         left = (self.plan.total_steps - state.step) * self.spec.batch_size
         self.observe(
@@ -274,9 +295,10 @@ class _Run:
         metrics = self._valid_metrics(state.step) if has_valid else {}
         state = state.after_evaluation(
             metrics, rule=self.spec.early_stopping, epoch=state.step / self.plan.steps_per_epoch
-        )
+        ).with_rate(self.spec.learning_rate, metrics=metrics, rule=self.spec.early_stopping)
         if self.log is not None:
-            self.log.evaluated(state.step, metrics=metrics, weights=self.model.dense_variables)
+            norms = row_norms(self.model.tables) if self.spec.tensorboard.histograms else {}
+            self.log.evaluated(state.step, metrics=metrics, weights=self.model.dense_variables, norms=norms)
             self.log.history(state.evaluations)
         if has_valid:
             self.observe(Evaluated(state.step, metrics=metrics, is_best=state.best_step == state.step))
@@ -288,17 +310,33 @@ class _Run:
             raise self._not_finite("scores of the valid split are not finite after it", step=step - 1)
         return split_metrics(scored, self.dataset.schema.labels)
 
-    def _check_losses(self, losses: npt.NDArray[np.float64], *, first_step: int) -> None:
+    def _check_losses(
+        self, losses: npt.NDArray[np.float64], *, flags: npt.NDArray[np.float64], first_step: int
+    ) -> None:
         """Stops at the first loss that is not finite; no checkpoint is written after it."""
         wrong = np.flatnonzero(~np.isfinite(losses))
         if wrong.size:
-            raise self._not_finite(f"the loss is {losses[wrong[0]]}", step=first_step + int(wrong[0]))
+            first = int(wrong[0])
+            epoch, step = divmod(first_step + first, self.plan.steps_per_epoch)
+            records = batch_records(
+                self.dataset,
+                "train",
+                batch_size=self.spec.batch_size,
+                seed=self.seed,
+                epoch=epoch,
+                step=step,
+                shuffle_rows=self.spec.shuffle_rows,
+            )
+            found = told(records, first_suspect(self.model.suspects, flags[first]))
+            raise self._not_finite(f"the loss is {losses[first]}; {found}", step=first_step + first)
 
     def _check_weights(self, step: int) -> None:
         """Stops before weights are saved that the last step broke; its own loss cannot show that."""
-        for name, variable in self.model.dense_variables.items():
-            if not np.isfinite(variable.numpy()).all():
-                raise self._not_finite(f"the weights {name!r} are not finite after it", step=step - 1)
+        named = [(f"weights {name!r}", variable) for name, variable in self.model.dense_variables.items()]
+        named += [("rows of embedding tables", variable) for variable in self.model.tables.weights()]
+        for name, variable in named:
+            if not np.isfinite(tf.reduce_sum(variable)):  # a sum needs no memory, and hides no number
+                raise self._not_finite(f"the {name} are not finite after it", step=step - 1)
 
     def _not_finite(self, found: str, *, step: int) -> TrainingError:
         kept = self.checkpoints.newest_step()
