@@ -135,7 +135,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:
-        lines = [_describe(dict(problem)) for problem in error.errors()]
+        lines = [_describe(dict(problem)) for problem in _own_problems(error)]
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from error
     problems = check_config(
         data=config.data, features=config.features, gate_metrics=[rule.metric for rule in config.gate]
@@ -145,6 +145,20 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     return config
 
 
+def _own_problems(error: ValidationError) -> list[Any]:
+    """Returns what is wrong, without lists that are too short only because their members are wrong."""
+    problems = error.errors()
+    places = [problem["loc"] for problem in problems]
+    return [
+        problem
+        for problem in problems
+        if problem["type"] != "too_short"
+        or not any(
+            len(place) > len(problem["loc"]) and place[: len(problem["loc"])] == problem["loc"] for place in places
+        )
+    ]
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_StrictLoader)
@@ -152,7 +166,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such config file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter of what looks like a date and is none
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: a config is a mapping of sections, this file holds {type(tree).__name__}")
@@ -178,8 +192,8 @@ def _apply_override(tree: dict[str, Any], override: str) -> None:
         raise ConfigError(f"--set {override}: expected a.b.c=value")
     try:
         value = yaml.load(text, Loader=_StrictLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override}: the value is not valid YAML") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"--set {override}: the value is not valid YAML: {' '.join(str(error).split())}") from error
     node: Any = tree
     *parents, last = path.split(".")
     for part in parents:

@@ -30,6 +30,7 @@ def check_config(*, data: DataSpec, features: Sequence[FeatureSpec], gate_metric
         *check_labels(data, columns),
         *check_derived(data, columns),
         *_check_days(data, columns),
+        *_check_limits(data),
         *check_features(data, features, columns=joined_columns(data)),
         *_check_gate(data, gate_metrics),
     ]
@@ -69,6 +70,15 @@ def _check_days(data: DataSpec, columns: Mapping[str, ColumnSpec]) -> Iterator[s
     first, last = data.days.first, data.days.last
     if first is not None and last is not None and last < first:
         yield f"data.days: last, {last}, is before first, {first}"
+
+
+def _check_limits(data: DataSpec) -> Iterator[str]:
+    labels = [label.name for label in data.labels]
+    for i, check in enumerate(data.checks):
+        of_label = check.measure == "label_rate"
+        known = labels if of_label else list(joined_columns(data))
+        if check.column != "*" and check.column not in known:
+            yield unknown(f"data.checks[{i}].column", check.column, "label" if of_label else "column", known)
 
 
 def _check_gate(data: DataSpec, gate_metrics: Sequence[str]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
 from preprocessing.derived_spec import DerivedColumn, HistoryColumn, RateColumn
@@ -26,6 +26,7 @@ __all__ = [
 TOKENS = {"string", "int64", "bool"}
 KEPT_IN_HISTORIES = {"string", "int64", "float64"}
 NUMBERS = {"int64", "float64", "bool"}
+_MOST_NAMES = 40  # in one message
 
 
 def declared_columns(data: DataSpec) -> dict[str, ColumnSpec]:
@@ -72,8 +73,14 @@ def late_columns(data: DataSpec) -> dict[str, str]:
 def unknown(path: str, name: str, what: str, known: Collection[str]) -> str:
     """Returns the line for a name that does not exist, with the nearest one that does."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(sorted(known))}"
+    hint = f"did you mean {close[0]!r}?" if close else _some_of(sorted(known))
     return f"{path}: no {what} {name!r}; {hint}"
+
+
+def _some_of(names: Sequence[str]) -> str:
+    if len(names) <= _MOST_NAMES:
+        return f"there are: {', '.join(names)}"
+    return f"there are {len(names)}, such as {', '.join(names[:: len(names) // 5][:5])}"
 
 
 def named(

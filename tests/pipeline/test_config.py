@@ -49,6 +49,11 @@ MISTAKES = [
     ),
     ("data.split={kind: hash, train: 0.9, valid: 0.1}", "train + valid must be below 1; test is the rest"),
     ("name=a/b", "name: String should match pattern"),
+    (
+        "data.checks=[{measure: psi, column: usr, max: 1}]",
+        "data.checks[0].column: no column 'usr'; did you mean 'user'",
+    ),
+    ("data.checks=[{measure: label_rate, column: user, max: 1}]", "no label 'user'; there are: click"),
     ("features.item.table=a/b", "features[1].table: String should match pattern"),
 ]
 
@@ -129,3 +134,32 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["demo", "kuairand", "movielens"])
 def test_shipped_configs_are_valid(name: str) -> None:
     assert load_config(CONFIGS / f"{name}.yaml").name == name
+
+
+def test_a_date_that_no_calendar_holds_is_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("data: {as_of: 2026-13-01}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="not valid YAML: month must be in"):
+        load_config(path)
+    with pytest.raises(ConfigError, match=r"data\.as_of=2026-02-30: .*day is out of range"):
+        load_config(write_config(tmp_path, tiny_tree()), ["data.as_of=2026-02-30"])
+
+
+def test_a_wrong_label_is_told_once(tmp_path: Path) -> None:
+    path = write_config(tmp_path, tiny_tree())
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, ["data.labels=[{name: a}]"])
+    assert str(caught.value).count("\n") == 0
+
+
+def test_a_list_that_is_too_short_is_told(tmp_path: Path) -> None:
+    path = write_config(tmp_path, tiny_tree())
+    with pytest.raises(ConfigError, match=r"data\.labels: .* at least 1 item"):
+        load_config(path, ["data.labels=[]"])
+
+
+def test_not_all_of_six_hundred_names_are_listed(tmp_path: Path) -> None:
+    path = write_config(tmp_path, tiny_tree())
+    with pytest.raises(ConfigError, match=r"no time zone 'Mars'; there are \d+, such as") as caught:
+        load_config(path, ["data.time_zone=Mars"])
+    assert len(str(caught.value)) < 300
