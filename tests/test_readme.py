@@ -10,8 +10,10 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from models.config import ModelSpec
 from pipeline.__main__ import app
 from pipeline.config import load_config
+from pipeline.train_spec import StrategySpec, TrainSpec
 from preprocessing.spec import DataCheck, DerivedColumn, FeatureSpec, JoinSpec
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -24,6 +26,9 @@ PARTS: dict[str, TypeAdapter[Any]] = {
     "checks": TypeAdapter(tuple[DataCheck, ...]),
     "freshness": TypeAdapter(Literal["event", "day"]),
     "features": TypeAdapter(tuple[FeatureSpec, ...]),
+    "strategy": TypeAdapter(StrategySpec),
+    "model": TypeAdapter(ModelSpec),
+    "train": TypeAdapter(TrainSpec),
 }
 
 
@@ -43,6 +48,7 @@ def test_parts_of_configs_are_valid(block: str) -> None:
 
 def test_every_command_named_exists() -> None:
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    known |= {group.name for group in app.registered_groups}
     named = {word for line in re.findall(r"rankmill ([a-z|]+)", README) for word in line.split("|")}
     assert named - known == set()
     assert "predict" in named
