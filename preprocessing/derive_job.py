@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from preprocessing.columnar import hash_rows
 from preprocessing.days_job import ROWS_FOLDER, by_place, to_json
 from preprocessing.derive_plan import Link, context_of, key_sets
+from preprocessing.dictionaries import encode_text
 from preprocessing.hashing import mix
 from preprocessing.joining import KNOWN_PREFIX, OTHERS
 from preprocessing.log_sources import HASH_COLUMN, clock_of
@@ -286,9 +287,8 @@ def _write_state(element: tuple[int, Any], *, key: Sequence[str], files: Mapping
     """Writes the state of a period as one file, sorted by the hash of the key: it does not tell of partitions."""
     period, pieces = element
     parts = [pa.ipc.open_file(pa.memory_map(path)).read_all() for _, path in sorted(pieces)]
-    state = pa.concat_tables(parts)
+    state = encode_text(pa.concat_tables(parts))
     if len(parts) > 1:  # each is sorted
-        state = state.combine_chunks()
         state = state.take(pa.array(np.argsort(hash_rows(state, list(key)), kind="stable")))
     write_rows(state, Path(files[period]))
 
