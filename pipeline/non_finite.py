@@ -98,6 +98,5 @@ def first_suspect(names: Sequence[str], flags: npt.NDArray[np.float64]) -> str:
 
 def told(records: BatchRecords, suspect: str) -> str:
     """Returns what is known, as a part of a sentence."""
-    where = records.not_finite()
-    place = "" if where is None else f" ({where})"
-    return f"the first tensor that is not finite is {suspect}{place}; the batch was read from {records.files()}"
+    first = records.not_finite() or suspect  # an input comes before all else, and its place says more than its name
+    return f"the first tensor that is not finite is {first}; the batch was read from {records.files()}"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pipeline.learning_rate import learning_rate_scales
-from pipeline.train_spec import ConstantRate, CosineRate, RateSchedule, StepRate
+from pipeline.train_spec import ConstantRate, CosineRate, PlateauRate, RateSchedule, StepRate
 
 
 def scales(schedule: RateSchedule, steps: list[int], *, warmup_steps: int = 0) -> list[float]:
@@ -32,3 +32,10 @@ def test_step_multiplies_at_epoch_ends() -> None:
 
 def test_warm_up_and_schedule_multiply() -> None:
     assert scales(StepRate(factor=0.5), [10], warmup_steps=22) == [0.25]
+
+
+def test_what_a_plateau_left_multiplies_everything() -> None:
+    values = learning_rate_scales(
+        PlateauRate(), warmup_steps=4, steps=np.array([1, 9]), steps_per_epoch=10, total_steps=40, plateau_scale=0.1
+    )
+    assert values.tolist() == pytest.approx([0.05, 0.1])

@@ -21,6 +21,11 @@ def test_executions_stop_at_evaluations_checkpoints_epochs_and_the_end() -> None
     assert walk(PLAN) == [4, 7, 10, 14, 18, 20, 21, 25]
 
 
+def test_executions_stop_where_a_trace_starts_and_ends() -> None:
+    traced = dataclasses.replace(PLAN, profiled=range(13, 17))  # steps 13 to 16
+    assert walk(traced) == [4, 7, 10, 12, 14, 16, 20, 21, 25]
+
+
 def test_evaluates_at_each_multiple_and_at_the_end() -> None:
     assert [step for step in range(26) if PLAN.evaluates_at(step)] == [10, 20, 25]
 
