@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,8 @@ def compare(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
             work = folder / f"{side}-{repeat}"
             work.mkdir()
             results.append(run_side(MODULE, side, str(data), str(work)))
+            figures = {name: results[-1][name] for name in ("cpu_s", "wall_s", "peak_rss_mb")}
+            print(json.dumps({"side": side, "repeat": repeat, **figures}), file=sys.stderr, flush=True)
             samples[side] = sample_of(results[-1]["files"], arguments.impressions)
             check_same(samples)
             shutil.rmtree(work)
