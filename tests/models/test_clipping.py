@@ -16,7 +16,7 @@ from models.config import ClippingSpec, CowClipSpec, OptimizerSpec, OptimizersSp
 from models.ranking_model import RankingModel
 from tests.models.samples import SCHEMA, Stepper, make_batch, make_spec, state
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating]
 Strategies = dict[str, tf.distribute.Strategy | None]
 RATE, L2 = 0.5, 0.25
 SLOW_ALONE = pytest.param("none", marks=pytest.mark.slow)

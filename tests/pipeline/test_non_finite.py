@@ -1,6 +1,7 @@
 """Which records a batch was read from, and what is said of a loss that is not finite."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ NAN = float("nan")
 def test_the_records_named_are_those_that_the_batch_has(tmp_path: Path, batch_size: int, shuffle_rows: int) -> None:
     counts = [37, 0, 5, 60]
     dataset = numbered_dataset(tmp_path, counts)
-    order = {"batch_size": batch_size, "seed": 5, "epoch": 2, "shuffle_rows": shuffle_rows}
+    order: dict[str, Any] = {"batch_size": batch_size, "seed": 5, "epoch": 2, "shuffle_rows": shuffle_rows}
     starts = np.cumsum([0, *counts])
     num_batches = 0
     for step, batch in enumerate(training_batches(dataset, "train", **order)):
