@@ -48,7 +48,7 @@ def test_parts_of_configs_are_valid(block: str) -> None:
 
 def test_every_command_named_exists() -> None:
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    known |= {group.name for group in app.registered_groups}
+    known |= {group.name or "" for group in app.registered_groups}
     named = {word for line in re.findall(r"rankmill ([a-z|]+)", README) for word in line.split("|")}
     assert named - known == set()
     assert "predict" in named

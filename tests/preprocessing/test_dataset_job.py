@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import tensorflow as tf
 from pydantic import TypeAdapter
 
 from preprocessing.dataset import SCHEMA_FILE, TRANSFORM_FOLDER, Dataset, Shard
-from preprocessing.dataset_job import build_dataset
+from preprocessing.dataset_job import RowFile, build_dataset
 from preprocessing.errors import ArtefactError
 from preprocessing.raw_values import raw_tensors
 from preprocessing.runner import local_pipeline
@@ -61,29 +62,36 @@ def raw_rows(count: int, *, seed: int) -> pa.Table:
     )
 
 
-def write_examples(folder: Path) -> dict[str, list[tuple[str, str, int]]]:
-    shards: dict[str, list[tuple[str, str, int]]] = {}
+def write_examples(folder: Path) -> dict[str, list[RowFile]]:
+    files: dict[str, list[RowFile]] = {}
     for split, counts in SHARDS.items():
         (folder / "rows" / split).mkdir(parents=True)
-        shards[split] = [(f"day{i}", f"rows/{split}/day{i}-00000.parquet", count) for i, count in enumerate(counts)]
-        for i, (_, path, count) in enumerate(shards[split]):
-            pq.write_table(raw_rows(count, seed=i + 10 * len(split)), folder / path)
-    return shards
+        files[split] = [RowFile(f"day{i}", f"rows/{split}/day{i}.parquet", count) for i, count in enumerate(counts)]
+        for i, file in enumerate(files[split]):
+            pq.write_table(raw_rows(file.num_rows, seed=i + 10 * len(split)), folder / file.path)
+    return files
 
 
 def build(
-    examples: Path, shards: dict[str, list[tuple[str, str, int]]], folder: Path, *, workers: int = 1, **options: Any
+    examples: Path,
+    files: dict[str, list[RowFile]],
+    folder: Path,
+    *,
+    workers: int = 1,
+    keep: float = 1.0,
+    **options: Any,
 ) -> dict[str, list[Shard]]:
     folder.mkdir()
     return build_dataset(
-        examples,
-        shards,
+        work,
+        files,
         features=FEATURES,
         labels=["click"],
         time_zone="Europe/Berlin",
         folder=folder,
         final_folder=folder.parent / "final" / folder.name,
         pipeline=lambda: local_pipeline(workers=workers, **options),
+        negative_keep=keep,
     )
 
 
@@ -135,9 +143,9 @@ def test_records_equal_the_transform_of_the_raw_rows_one_by_one(built: Built) ->
 def test_paths_of_shards_are_told_from_where_the_dataset_will_stand(built: Built) -> None:
     _, dataset = built
     assert dataset.splits["train"] == (
-        Shard(period="day0", records="train/day0-00000.tfrecord", rows="../../examples/rows/train/day0-00000.parquet",
+        Shard(period="day0", records="train/day0-00000.tfrecord", rows="../../examples/rows/train/day0.parquet",
               num_rows=40),
-        Shard(period="day1", records="train/day1-00000.tfrecord", rows="../../examples/rows/train/day1-00000.parquet",
+        Shard(period="day1", records="train/day1-00000.tfrecord", rows="../../examples/rows/train/day1.parquet",
               num_rows=25),
     )  # fmt: skip
     found = {str(path.relative_to(dataset.folder)) for path in dataset.folder.rglob("*.tfrecord*")}
@@ -162,10 +170,38 @@ def record_files(folder: Path) -> dict[str, bytes]:
 def test_the_same_bytes_with_two_workers(built: Built) -> None:
     root, dataset = built
     examples = root / "examples"
-    shards = {split: [(s.period, f"rows/{split}/{Path(s.rows).name}", s.num_rows) for s in found]
-              for split, found in dataset.splits.items()}  # fmt: skip
-    build(examples, shards, root / "two", workers=2)
+    files = {split: [RowFile(s.period, f"rows/{split}/{Path(s.rows).name}", s.num_rows) for s in found]
+             for split, found in dataset.splits.items()}  # fmt: skip
+    build(examples, files, root / "two", workers=2)
     assert record_files(root / "two") == record_files(dataset.folder)
+
+
+def test_a_file_of_rows_is_analysed_once(built: Built, tmp_path: Path) -> None:
+    root, _ = built
+    files = write_examples(tmp_path / "examples")
+    states = tmp_path / "examples" / "states"
+    shutil.copytree(root / "examples" / "states", states)
+    before = {path.name: path.stat().st_mtime_ns for path in states.iterdir()}
+    build(tmp_path / "examples", {**files, "train": files["train"][:1]}, tmp_path / "out")
+    assert {path.name: path.stat().st_mtime_ns for path in states.iterdir()} == before
+    assert len(before) == 2
+
+
+def test_negatives_are_sampled_in_the_training_split_only(built: Built) -> None:
+    root, dataset = built
+    files = {split: [RowFile(s.period, f"rows/{split}/{Path(s.rows).name}", s.num_rows) for s in found]
+             for split, found in dataset.splits.items()}  # fmt: skip
+    shards = build(root / "examples", files, root / "sampled", keep=0.3)
+    schema = DatasetSchema.model_validate_json((root / "sampled" / SCHEMA_FILE).read_bytes())
+    assert schema.negative_keep == 0.3
+    for before, after in zip(dataset.splits["train"], shards["train"], strict=True):
+        whole = parse(dataset.folder / before.records, dataset.schema)["labels"]
+        kept = parse(root / "sampled" / after.records, schema)["labels"]
+        assert len(kept) == after.num_rows < len(whole)
+        assert kept.sum() == whole.sum()
+    for split in ("valid", "test"):
+        for shard in shards[split]:
+            assert (root / "sampled" / shard.records).read_bytes() == (dataset.folder / shard.records).read_bytes()
 
 
 @pytest.mark.slow
@@ -177,8 +213,8 @@ def test_the_same_bytes_from_worker_processes(built: Built, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_rows_that_went_bad_are_an_error_that_names_the_file(built: Built, tmp_path: Path) -> None:
-    shards = write_examples(tmp_path / "examples")
-    path = tmp_path / "examples" / shards["valid"][0][1]
+    files = write_examples(tmp_path / "examples")
+    path = tmp_path / "examples" / files["valid"][0].path
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(ArtefactError, match=r"valid/day0-00000\.parquet"):
-        build(tmp_path / "examples", shards, tmp_path / "out")
+    with pytest.raises(ArtefactError, match=r"valid/day0\.parquet"):
+        build(tmp_path / "examples", files, tmp_path / "out")
