@@ -18,9 +18,9 @@ Labelled rows to records: `analysis` over `analysis_state`, `token_counts`, `mom
 What the rows look like: `profile` over `token_sketch`, `profile_state`; `drift` over `number_counts`; `data_checks`,
 `shown_text`.
 
-The Beam graphs: `runner`, `shuffle`; `ingest` (files), `days_job` (labelled periods) with `day_plan` and `day_rows`
-over `inventory`, `derive_job` (point-in-time columns) with `derive_plan`, brought together by `example_days` and
-`examples_summary`; `dataset_job` with `vocabulary_chain`; `profile_job`.
+The Beam graphs: `runner`, `shuffle`, `job_folder`; `ingest` (files), `days_job` (labelled periods) with `day_plan` and
+`day_rows` over `inventory`, `derive_job` (point-in-time columns) with `derive_plan`, brought together by
+`example_days` and `examples_summary`; `dataset_job` with `vocabulary_chain`; `profile_job`.
 Logs with a known truth: `simulate` over `simulate_shop`, `simulate_truth`, `simulate_day`, `simulate_logs`.
 
 Importing it selects Keras 2, which multi-worker and parameter-server training need, for the whole process.

@@ -10,8 +10,6 @@ What labels leave open is written apart, as `others`: it counts in point-in-time
 from __future__ import annotations
 
 import json
-import shutil
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from preprocessing.attribution_job import Attributions, by_place
 from preprocessing.day_plan import DayPlan, shard_tasks
 from preprocessing.day_rows import event_schema, shard_rows
 from preprocessing.inventory import Log, Range, read_ranges
+from preprocessing.job_folder import job_folder
 from preprocessing.joining import KNOWN_PREFIX, join_shard
 from preprocessing.manifest import complete, write_json
 from preprocessing.row_files import write_rows
@@ -66,12 +65,11 @@ def label_days(
         carrier: how the shuffle moves rows.
         observe: told the number of rows joined so far.
     """
-    work = root / f".job-{uuid.uuid4().hex}.partial"
-    folders = {plan.number: work / plan.key for plan in plans}
-    for folder in folders.values():
-        (folder / ROWS_FOLDER).mkdir(parents=True)
-    (work / "spill").mkdir()
-    try:
+    with job_folder(root) as work:
+        folders = {plan.number: work / plan.key for plan in plans}
+        for folder in folders.values():
+            (folder / ROWS_FOLDER).mkdir(parents=True)
+        (work / "spill").mkdir()
         with plain_errors(), follow_progress(work / "progress", observe), pipeline() as p:
             graph = _Graph(spec, logs, sides, work, rows_per_shard=rows_per_shard, as_of_ms=as_of_ms, carrier=carrier)
             graph.build(p, plans)
@@ -80,8 +78,6 @@ def label_days(
         for plan in plans:
             content = _content(plan, [s for s in shards if s["period"] == plan.number], orphans)
             complete(folders[plan.number], root / plan.key, manifest={"stage": "days", "content": content})
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _content(plan: DayPlan, shards: list[dict[str, Any]], orphans: list[tuple[str, int, int]]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import json
-import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from preprocessing.days_job import ROWS_FOLDER, by_place, to_json
 from preprocessing.derive_plan import Link, context_of, key_sets
 from preprocessing.dictionaries import encode_text
 from preprocessing.hashing import mix
+from preprocessing.job_folder import job_folder
 from preprocessing.joining import KNOWN_PREFIX, OTHERS
 from preprocessing.log_sources import HASH_COLUMN, clock_of
 from preprocessing.manifest import complete, exists
@@ -73,13 +73,12 @@ def derive_days(
     if not missing:
         return
     wanted = [link for link in chain if link.number >= missing[0].number]
-    job = work / "derived" / f".job-{uuid.uuid4().hex}.partial"
-    for link in wanted:
-        (job / link.key / ROWS_FOLDER).mkdir(parents=True)
-        (job / link.key / STATE_FOLDER).mkdir()
-    for name in ("spill", "states"):
-        (job / name).mkdir()
-    try:
+    with job_folder(work / "derived") as job:
+        for link in wanted:
+            (job / link.key / ROWS_FOLDER).mkdir(parents=True)
+            (job / link.key / STATE_FOLDER).mkdir()
+        for name in ("spill", "states"):
+            (job / name).mkdir()
         with plain_errors(), follow_progress(job / "progress", observe), pipeline() as p:
             _Graph(spec, chain, wanted, work, job, rows_per_partition=rows_per_partition, carrier=carrier).build(p)
         done = json.loads((job / "shards.json").read_bytes())
@@ -87,8 +86,6 @@ def derive_days(
             files = sorted(file for shard in done if shard["period"] == link.number for file in shard["files"])
             content = {"number": link.number, "files": files}
             complete(job / link.key, work / "derived" / link.key, manifest={"stage": "derived", "content": content})
-    finally:
-        shutil.rmtree(job, ignore_errors=True)
 
 
 class _Graph:

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from preprocessing.cleaning import REJECTS, clean
 from preprocessing.columnar import hash_rows, partition_slices
 from preprocessing.hashing import mix
+from preprocessing.job_folder import job_folder
 from preprocessing.log_sources import HASH_COLUMN, EventClock
 from preprocessing.manifest import complete, digest, exists
 from preprocessing.partitions import partition_cells
@@ -102,29 +103,23 @@ def ingest_files(
     missing = [unit for unit in units if not exists(root / unit.key)]
     if not missing:
         return
-    progress = root / f".progress-{uuid.uuid4().hex}"
-    root.mkdir(parents=True, exist_ok=True)
-    try:
-        with plain_errors(), follow_progress(progress, observe), pipeline() as p:
-            work = beam.ParDo(_Ingest(root=str(root), progress=str(progress)))
-            _ = p | beam.Create(missing) | beam.Reshuffle() | work
-    finally:
-        shutil.rmtree(progress, ignore_errors=True)
+    with job_folder(root) as job, plain_errors(), follow_progress(job / "progress", observe), pipeline() as p:
+        work = beam.ParDo(_Ingest(root=str(root), job=str(job)))
+        _ = p | beam.Create(missing) | beam.Reshuffle() | work
 
 
 class _Ingest(beam.DoFn):
     """Reads one unit into a temporary folder and completes it; a repeated attempt finds it done."""
 
-    def __init__(self, *, root: str, progress: str) -> None:
-        self._root = root
-        self._progress = progress
+    def __init__(self, *, root: str, job: str) -> None:
+        self._root, self._job = Path(root), Path(job)
 
     def process(self, unit: IngestUnit) -> None:
-        final = Path(self._root) / unit.key
-        temporary = final.with_name(f".{unit.key}.{uuid.uuid4().hex}.partial")
+        final = self._root / unit.key
+        temporary = self._job / f"{unit.key}-{uuid.uuid4().hex}"
         temporary.mkdir()
         try:
-            content = _read_unit(unit, temporary, observe=lambda rows: report_rows(self._progress, rows))
+            content = _read_unit(unit, temporary, observe=lambda rows: report_rows(str(self._job / "progress"), rows))
             complete(temporary, final, manifest={"stage": "ingest", "content": content})
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
