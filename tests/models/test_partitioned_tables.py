@@ -6,9 +6,21 @@ import tensorflow as tf
 
 from models.build import build_model
 from models.checkpoint import load_checkpoint, save_checkpoint
+from models.config import ClippingSpec, CowClipSpec, OptimizerSpec, OptimizersSpec
 from models.partitioned_tables import ParameterServers, PartitionedTables, num_shards
 from models.ranking_model import RankingModel
-from tests.models.samples import KINDS, NUM_ITEMS, NUM_TAGS, NUM_USERS, SCHEMA, make_batch, make_optimizers, make_spec
+from tests.models.samples import (
+    KINDS,
+    NUM_ITEMS,
+    NUM_TAGS,
+    NUM_USERS,
+    SCHEMA,
+    largest_difference,
+    make_batch,
+    make_optimizers,
+    make_spec,
+    state,
+)
 
 DEVICES = ("/cpu:0", "/cpu:1")
 
@@ -100,3 +112,16 @@ def test_small_tables_are_not_cut_finer_than_told() -> None:
     assert num_shards(1000, servers=4, min_shard_bytes=250) == 4
     assert num_shards(999, servers=4, min_shard_bytes=250) == 3
     assert num_shards(10, servers=4, min_shard_bytes=250) == 1
+
+
+def test_cowclip_and_limits_on_servers_are_those_of_one_device() -> None:
+    rows = OptimizerSpec(kind="sgd", learning_rate=0.5, cowclip=CowClipSpec(r=0.003, zeta=1e-4))
+    clipping = ClippingSpec(global_norm=0.02, include_tables=True)
+    optimizers = OptimizersSpec(tables=rows, wide=rows, clipping=clipping)
+    models = [
+        build_model(SCHEMA, make_spec("deepfm"), optimizers=optimizers, seed=1, servers=where)
+        for where in (None, servers(3))
+    ]
+    one, other = (train(model, 3) for model in models)
+    np.testing.assert_allclose(other, one, rtol=1e-12)
+    assert largest_difference(state(models[0]), state(models[1])) < 1e-12
