@@ -83,7 +83,7 @@ def build(
 ) -> dict[str, list[Shard]]:
     folder.mkdir()
     return build_dataset(
-        work,
+        examples,
         files,
         features=FEATURES,
         labels=["click"],
