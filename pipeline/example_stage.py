@@ -49,7 +49,8 @@ def find_inputs(config: Config) -> Inputs:
         files[name] = [
             SourceFile(path, _content_of(cache.fingerprint(path))) for path in [*paths, *repaired.get(name, [])]
         ]
-    cache.save()
+    if Path(config.work_dir).exists():  # a command that only looks makes no folder
+        cache.save()
     return Inputs(files)
 
 

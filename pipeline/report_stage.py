@@ -57,7 +57,8 @@ def report_data(config: Config, examples: Artefact, *, display: Display) -> Path
         display.console.print(f"  data report: {page}", soft_wrap=True)
     raise_failures([Finding(**failure) for failure in made.content["failures"]], report=page)
     # After the checks: data that failed them is nothing that later data should be held against.
-    write_json(_last_file(config), {"current": examples.key, "previous": previous})
+    if is_new:
+        write_json(_last_file(config), {"current": examples.key, "previous": previous})
     return page
 
 

@@ -18,8 +18,9 @@ from preprocessing.coercion import Coerced, arrow_type, coerce
 from preprocessing.explode import UNEQUAL_LISTS, columns_after, explode_rows, list_sizes, without_value
 from preprocessing.partitions import partition_cells
 from preprocessing.spec import ColumnSpec, SourceSpec
+from preprocessing.visibility import arrivals_of, is_from_future, times_of
 
-__all__ = ["REJECTS", "Cleaned", "arrow_schema", "arrow_type", "clean", "columns_after"]
+__all__ = ["REJECTS", "Cleaned", "FutureRule", "arrow_schema", "arrow_type", "clean", "columns_after"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,32 @@ def arrow_schema(spec: SourceSpec, *, dictionaries: bool = False) -> pa.Schema:
     return pa.schema([(name, arrow_type(column, dictionaries=dictionaries)) for name, column in columns.items()])
 
 
-def clean(block: Block, spec: SourceSpec, *, source: str, path: str, dictionaries: bool = False) -> Cleaned:
+@dataclass(frozen=True)
+class FutureRule:
+    """Which events are of the future: later than their arrival, or without one than `now_ms`, by more than a tolerance.
+
+    Attributes:
+        event_time: timestamp column.
+        arrival_time: timestamp column; None if a row arrives as it happens.
+        now_ms: the clock of the run.
+        tolerance_ms: at least 0.
+    """
+
+    event_time: str
+    arrival_time: str | None
+    now_ms: int
+    tolerance_ms: int
+
+
+def clean(
+    block: Block,
+    spec: SourceSpec,
+    *,
+    source: str,
+    path: str,
+    dictionaries: bool = False,
+    future: FutureRule | None = None,
+) -> Cleaned:
     """Returns the rows of a block in their declared types, and its rejects.
 
     Args:
@@ -61,6 +87,7 @@ def clean(block: Block, spec: SourceSpec, *, source: str, path: str, dictionarie
         source: name of the source, for the rejects.
         path: name of the file, for the rejects and the values of its folders.
         dictionaries: whether string columns come out dictionary-encoded.
+        future: which events are rejects; None: none for their time.
 
     Raises:
         SourceError: if the path lacks the folder of a partition column.
@@ -81,6 +108,8 @@ def clean(block: Block, spec: SourceSpec, *, source: str, path: str, dictionarie
             )
         verdict.judge(coerced, column, name=name, exploded=name in spec.explode)
         columns[name] = coerced.values
+    if future is not None:
+        verdict.reject(_of_the_future(columns, future), "future_time", future.event_time)
     found = _found_before(block.malformed, source, path)
     return _finish(block, spec, columns, verdict, found, source=source, path=path, dictionaries=dictionaries)
 
@@ -115,6 +144,12 @@ def _finish(
         positions = positions[rows]
     schema = arrow_schema(spec, dictionaries=dictionaries)
     return Cleaned(pa.RecordBatch.from_arrays(arrays, schema=schema), rejects, positions, num_kept, num_empty)
+
+
+def _of_the_future(columns: dict[str, pa.Array], rule: FutureRule) -> npt.NDArray[np.bool_]:
+    event, present = times_of(pa.chunked_array([columns[rule.event_time]]))
+    arrival = None if rule.arrival_time is None else arrivals_of(pa.chunked_array([columns[rule.arrival_time]]))
+    return present & is_from_future(event, arrival, now_ms=rule.now_ms, tolerance_ms=rule.tolerance_ms)
 
 
 def _from_folder(cell: bytes | None, column: ColumnSpec, *, num_rows: int, dictionaries: bool) -> Coerced:

@@ -24,7 +24,7 @@ from preprocessing.derive_plan import plan_derived
 from preprocessing.errors import SourceError
 from preprocessing.ingest import IngestUnit, ingest_files
 from preprocessing.inventory import Log
-from preprocessing.log_sources import MS_PER_S, SourceFile, cleaned_source, clock_of, event_sources, side_sources
+from preprocessing.log_sources import SourceFile, cleaned_source, clock_of, event_sources, side_sources
 from preprocessing.manifest import digest, exists, read_manifest, write_json
 from preprocessing.runner import MakePipeline
 from preprocessing.sources import Split, is_large_text, plan_splits
@@ -71,13 +71,12 @@ def ingest_units(
         split_bytes: larger text files are read in parts.
         now_ms: the clock of the run.
     """
-    latest_ms = now_ms + spec.future_tolerance_s * MS_PER_S
     units = {}
     for source in [*event_sources(spec), *side_sources(spec)]:
         clock = clock_of(spec, source) if source in event_sources(spec) else None
         cleaned = cleaned_source(spec, source)
         units[source] = [
-            IngestUnit(source, cleaned, clock, file.path, split, file.fingerprint, latest_ms)
+            IngestUnit(source, cleaned, clock, file.path, split, file.fingerprint, now_ms)
             for file in files[source]
             for split in _splits(file, cleaned, root=root, split_bytes=split_bytes)
         ]

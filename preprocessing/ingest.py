@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preprocessing.cleaning import REJECTS, clean
+from preprocessing.cleaning import REJECTS, FutureRule, clean
 from preprocessing.columnar import hash_rows, partition_slices
 from preprocessing.hashing import mix
 from preprocessing.job_folder import job_folder
@@ -45,7 +45,7 @@ BUCKETS = 256
 BLOCK_BYTES = 32 << 20
 
 # Raised when a change of our code changes what is written.
-_FORMAT = 2
+_FORMAT = 3
 _SLICES = pa.schema(
     [("period", pa.int64()), ("bucket", pa.int16()), ("block", pa.int32()), ("start", pa.int64()), ("rows", pa.int32())]
 )
@@ -62,8 +62,8 @@ class IngestUnit:
         path: of the file.
         split: the part, as `sources.plan_splits` gives it; None for the whole.
         fingerprint: what tells the content of the file.
-        latest_ms: later event times are rejects. It is the clock of the run and not part of the key: a row that was
-            judged when it was first seen stays judged.
+        now_ms: the clock of the run, not part of the key: an event of the future that was judged when it was first
+            seen stays judged.
     """
 
     source: str
@@ -72,7 +72,7 @@ class IngestUnit:
     path: str
     split: Split | None
     fingerprint: str
-    latest_ms: float
+    now_ms: int
 
     @property
     def key(self) -> str:
@@ -133,7 +133,9 @@ def _read_unit(unit: IngestUnit, folder: Path, *, observe: Callable[[int], None]
     with _DeadLetters(folder / "rejects.parquet") as dead:
         blocks = read_table_blocks(unit.path, unit.spec, block_bytes=BLOCK_BYTES, split=unit.split, dictionaries=True)
         for block in blocks:
-            cleaned = clean(block, _bounded(unit), source=unit.source, path=unit.path, dictionaries=True)
+            cleaned = clean(
+                block, unit.spec, source=unit.source, path=unit.path, dictionaries=True, future=_future_rule(unit)
+            )
             dead.write(cleaned.rejects)
             for reason in cleaned.rejects.column("reason").to_pylist():
                 reasons[reason] = reasons.get(reason, 0) + 1
@@ -156,18 +158,11 @@ def _read_unit(unit: IngestUnit, folder: Path, *, observe: Callable[[int], None]
     }
 
 
-def _bounded(unit: IngestUnit) -> SourceSpec:
-    """Returns the source with the clock of its events bounded by the time of the run.
-
-    Where rows carry their arrival, that is what `cleaning` compares event times with.
-    """
+def _future_rule(unit: IngestUnit) -> FutureRule | None:
     clock = unit.clock
-    if clock is None or clock.event_time is None or clock.arrival_time is not None:
-        return unit.spec
-    column = unit.spec.columns[clock.event_time]
-    latest = unit.latest_ms if column.max is None else min(unit.latest_ms, column.max)
-    bounded = {**unit.spec.columns, clock.event_time: column.model_copy(update={"max": latest})}
-    return unit.spec.model_copy(update={"columns": bounded})
+    if clock is None or clock.event_time is None:
+        return None
+    return FutureRule(clock.event_time, clock.arrival_time, unit.now_ms, clock.future_tolerance_ms)
 
 
 @dataclasses.dataclass(frozen=True)

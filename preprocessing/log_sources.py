@@ -43,6 +43,7 @@ class EventClock:
         time_zone: whose calendar the periods follow.
         period: unit of time.
         allowed_lateness_ms: rows that arrive later than this are dropped and counted; None: none are.
+        future_tolerance_ms: events later than their arrival, or than the run, by more than this are rejects.
         bucket_key: columns whose equal values meet in one bucket; empty: equal rows do.
     """
 
@@ -51,6 +52,7 @@ class EventClock:
     time_zone: str
     period: Period
     allowed_lateness_ms: int | None
+    future_tolerance_ms: int
     bucket_key: tuple[str, ...]
 
 
@@ -89,6 +91,7 @@ def clock_of(spec: DataSpec, source: str) -> EventClock:
         time_zone=spec.time_zone,
         period=spec.period,
         allowed_lateness_ms=None if spec.allowed_lateness_s is None else round(spec.allowed_lateness_s * MS_PER_S),
+        future_tolerance_ms=round(spec.future_tolerance_s * MS_PER_S),
         bucket_key=declared.duplicates if impressions and isinstance(declared.duplicates, tuple) else (),
     )
 

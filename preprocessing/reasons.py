@@ -12,6 +12,7 @@
 | a number as a string, a string as a number | converted; integers never through floats | - |
 | a value that is none of its type, an integer beyond 64 bits or with a fraction | `on_invalid` | `invalid_<type>` |
 | a value below `min` or above `max`, a time that no calendar holds | `on_invalid` | `out_of_range` |
+| an event later than its arrival, or than the run, by more than `future_tolerance_s` | reject | `future_time` |
 | a cell that is no list | `on_invalid` | `invalid_list` |
 | parallel lists of unequal length | reject | `unequal_lists` |
 | parallel lists that are all empty | no rows; counted | - |
@@ -40,6 +41,7 @@ REASONS = {
     "invalid_timestamp": "the value is no time in the declared unit",
     "invalid_list": "the cell is no list",
     "out_of_range": "the value is below min or above max, or a time that no calendar holds",
+    "future_time": "the event is later than its arrival, or than the run, by more than data.future_tolerance_s",
     "missing_required": "a required value is missing",
     "unequal_lists": "the lists that explode are of unequal length",
 }

@@ -75,10 +75,10 @@ def tiny_line(root: Path, **changes: Any) -> Path:
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Returns the size and the time of change of every file but locks."""
+    """Returns the size and the time of change of every file but locks and the cache of fingerprints."""
     found = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
     return {
         name: (stat.st_size, stat.st_mtime_ns)
         for name, stat in found.items()
-        if not name.endswith(".lock") and not name.startswith("runs/")
+        if not name.endswith(".lock") and not name.startswith("runs/") and name != "fingerprints.json"
     }

@@ -85,7 +85,7 @@ def test_rejects_keep_row_file_place_and_reason(built: Built) -> None:
     rejects = [row for row in built.rejects() if row["source"] == "shown"]
     found = {(row["raw"].split(b",")[0].decode(), row["reason"], row["column"], row["position"]) for row in rejects}
     assert found == {
-        ("future", "out_of_range", "at", 6),
+        ("future", "future_time", "at", 6),
         ("ancient", "out_of_range", "at", 7),
         ("cheap", "out_of_range", "price", 8),
         ("", "missing_required", "id", 9),
@@ -93,7 +93,12 @@ def test_rejects_keep_row_file_place_and_reason(built: Built) -> None:
     }
     assert {Path(row["file"]).name for row in rejects} == {"day1.csv"}
     shown = built.summary.sources["shown"]
-    assert shown["reasons"] == {"malformed_row": 1, "missing_required": 1, "out_of_range": 3}
+    assert shown["reasons"] == {
+        "future_time": 1,
+        "malformed_row": 1,
+        "missing_required": 1,
+        "out_of_range": 2,
+    }
     assert (shown["rows"], shown["kept"], shown["rejected"]) == (19, 14, 5)
 
 

@@ -12,7 +12,7 @@ from preprocessing.spec import SourceSpec
 def key(path: str, *, partition: bool, fingerprint: str = "f") -> str:
     columns = {"y": "int64", "dt": {"type": "string", "partition": partition}}
     spec = SourceSpec.model_validate({"paths": "*.csv", "columns": columns})
-    return IngestUnit("log", spec, None, path, None, fingerprint, latest_ms=0.0).key
+    return IngestUnit("log", spec, None, path, None, fingerprint, now_ms=0).key
 
 
 def test_files_of_equal_content_in_two_partitions_are_two_units() -> None:
