@@ -73,7 +73,8 @@ def test_all_copies_of_a_mirrored_table_are_restored(strategies: Strategies, tmp
     scrambled(single)
     save_checkpoint(tmp_path / "a", single, progress={})
     load_checkpoint(tmp_path / "a", model)
-    for (storage,) in model.tables._storages.values():
+    tables: Any = model.tables
+    for (storage,) in tables._storages.values():
         first, second = storage.shards
         assert all((first[name].numpy() == second[name].numpy()).all() for name in first)
 
@@ -110,10 +111,10 @@ class Held:
     """Holds the writing of files until it is let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from models import checkpoint_writer
+        from models import checkpoint_files, checkpoint_writer
 
         self.reached, self.go = threading.Event(), threading.Event()
-        write = checkpoint_writer.write_array
+        write = checkpoint_files.write_array
 
         def waiting(*arguments: Any, **keywords: Any) -> Any:
             self.reached.set()
@@ -158,7 +159,8 @@ def test_a_failure_in_the_background_is_raised_by_the_next_save(
 
 
 def test_several_folders_get_the_same_and_then_is_called_last(tmp_path: Path) -> None:
-    writer, seen = CheckpointWriter(build()), []
+    writer = CheckpointWriter(build())
+    seen: list[Path | None] = []
     folders = [tmp_path / "best/7", tmp_path / "resume/7"]
     writer.save(folders, progress={"step": 7}, then=lambda: seen.extend(latest_checkpoint(f.parent) for f in folders))
     writer.wait()
@@ -225,10 +227,10 @@ def test_a_worker_that_died_is_named_and_the_previous_checkpoint_stays(tmp_path:
 
 
 def test_what_fails_in_one_worker_fails_in_all_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from models import checkpoint_writer
+    from models import checkpoint_files, checkpoint_writer
 
     writers, _ = workers(2)
-    write = checkpoint_writer.write_array
+    write = checkpoint_files.write_array
 
     def full(folder: Path, path: str, *, values: np.ndarray) -> Any:
         if threading.current_thread().name == "1":

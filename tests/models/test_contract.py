@@ -8,6 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +103,8 @@ def test_both_replicas_hold_the_same_rows(fresh: Fresh, network: str, optimizer:
     before = state(stepper.model)
     stepper(make_batch(SIZE, seed=1))
     assert largest_difference(state(stepper.model), before) > 0
-    for (storage,) in stepper.model.tables._storages.values():
+    tables: Any = stepper.model.tables
+    for (storage,) in tables._storages.values():
         first, second = storage.shards
         for name in first:
             np.testing.assert_array_equal(first[name].numpy(), second[name].numpy())

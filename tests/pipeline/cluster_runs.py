@@ -123,7 +123,7 @@ def main(arguments: str) -> None:
 
     try:
         if cluster is not None and strategy.kind == "parameter_server" and not cluster.leads:
-            serve_task(cluster, Path(job.folder), strategy=strategy, observe=observe)
+            serve_task(cluster, Path(job.folder), strategy=strategy)
             return
         train(
             open_planted(Path(job.data), rows=dict(job.rows)),
