@@ -18,6 +18,7 @@ __all__ = [
     "Column",
     "as_one_array",
     "canonical",
+    "copied",
     "decoded",
     "encode_text",
     "is_text",
@@ -93,6 +94,15 @@ def as_one_array(column: Column) -> pa.Array:
 def _pruned(values: pa.DictionaryArray) -> pa.DictionaryArray:
     """A slice carries the dictionary of the whole, which is not worth merging; Arrow merges none with a null in it."""
     return canonical(values) if len(values.dictionary) > len(values) or values.dictionary.null_count else values
+
+
+def copied(values: pa.Array) -> pa.Array:
+    """Returns the values in memory of their own, with no more of a dictionary than they use where that is less."""
+    if not pa.types.is_dictionary(values.type):
+        return values.take(pa.array(np.arange(len(values))))
+    if len(values.dictionary) > len(values) or values.dictionary.null_count:
+        return canonical(values)
+    return pa.DictionaryArray.from_arrays(copied(values.indices), copied(values.dictionary))
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:

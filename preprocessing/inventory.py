@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preprocessing.dictionaries import one_piece
+from preprocessing.dictionaries import copied, one_piece
 from preprocessing.ingest import BUCKETS, block_path, merge_period
 from preprocessing.manifest import read_manifest
 
@@ -110,13 +111,16 @@ def read_ranges(ranges: Sequence[Range], *, schema: pa.Schema, columns: Sequence
         schema: of the table if there are no ranges.
         columns: names to keep; None for all.
     """
-    maps: dict[str, pa.RecordBatch] = {}
     batches = []
-    for path, start, rows in ranges:
-        if path not in maps:
-            batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
-            maps[path] = batch if columns is None else batch.select(list(columns))
-        batches.append(maps[path].slice(start, rows))
+    for path, members in itertools.groupby(ranges, key=lambda piece: piece[0]):
+        batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+        batch = batch if columns is None else batch.select(list(columns))
+        batches += [_copied(batch.slice(start, rows)) for _, start, rows in members]
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
     return one_piece(pa.Table.from_batches(batches, schema=schema))
+
+
+def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns the rows alone: what refers to a mapped file keeps its pages in memory, and all blocks are many."""
+    return pa.RecordBatch.from_arrays([copied(column) for column in batch.columns], schema=batch.schema)
