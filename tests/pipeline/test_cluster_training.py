@@ -144,9 +144,9 @@ def test_after_kill_9_the_others_stop_in_time_and_a_restart_ends_with_the_same_w
 
 def test_a_worker_of_parameter_servers_may_die(job: Job, tmp_path: Path) -> None:
     strategy = {"kind": "parameter_server", "watchdog": WATCHDOG}
-    run = dataclasses.replace(
-        job, folder=tmp_path / "run", strategy=strategy, train={**TRAIN, "epochs": 40, "checkpoint_every_steps": 20}
-    )
+    # Few evaluations and checkpoints: each reads whole tables from the servers, which takes seconds.
+    settings = {**TRAIN, "epochs": 40, "checkpoint_every_steps": 100, "evaluate_every_epochs": 20}
+    run = dataclasses.replace(job, folder=tmp_path / "run", strategy=strategy, train=settings)
     with processes(run, cluster_of(2, ps=1)) as started:
         wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
         os.kill(started["worker-1"].pid, signal.SIGKILL)
