@@ -59,6 +59,11 @@ class Plan:
         """Where the finished artefact stands."""
         return self.root / self.stage / self.key
 
+    @property
+    def partial(self) -> Path:
+        """Where it is made; a killed run leaves it."""
+        return self.folder.with_name(f".{self.key}.partial")
+
 
 @dataclasses.dataclass(frozen=True)
 class Artefact:
@@ -109,6 +114,10 @@ def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
         partial.mkdir(parents=True, exist_ok=True)
         try:
             content = dict(work(partial))
+        except Exception:
+            if not plan.resumable:
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
         finally:  # spilled rows are many, and nobody reads them again
             shutil.rmtree(partial / SCRATCH, ignore_errors=True)
         seconds = time.monotonic() - start

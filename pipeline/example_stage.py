@@ -101,7 +101,7 @@ def _as_of_ms(config: Config, parts: Mapping[str, Any]) -> int | None:
 
 
 def _as_of_file(config: Config, parts: Mapping[str, Any]) -> Path:
-    return Path(config.work_dir) / _STAGE / f"{digest(parts)}.as_of.json"
+    return Path(config.work_dir) / "as_of" / f"{digest(parts)}.json"
 
 
 def settle_as_of(config: Config, inputs: Inputs, *, is_waiting: Callable[[], bool]) -> None:

@@ -123,7 +123,10 @@ def make(stage: str, config: Config, inputs: Inputs, *, display: Display) -> Art
 
 
 def _waits(examples: Plan) -> bool:
-    return not exists(examples.folder) or open_artefact(examples).content["waiting"]
+    """Returns whether a run has more to do now than at the time of the last one; a killed one is ended as it began."""
+    if exists(examples.folder):
+        return bool(open_artefact(examples).content["waiting"])
+    return not examples.partial.exists()
 
 
 Needs = Mapping[str, Artefact]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 import pytest
 
+from preprocessing.dataset import open_dataset
 from tests.pipeline.tiny_line import ROWS_PER_DAY, Outcome, rankmill, tiny_line
 
 pytestmark = pytest.mark.serving
@@ -52,7 +53,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def raw_rows(root: Path) -> list[dict[str, Any]]:
     """Returns the raw rows of the test split as a client would send them, in record order."""
     rows = []
-    for path in sorted((root / "work" / "examples").glob("*/rows/test/*.parquet")):
+    (folder,) = (path for path in (root / "work" / "dataset").iterdir() if not path.name.startswith("."))
+    dataset = open_dataset(folder)
+    for path in (folder / shard.rows for shard in dataset.splits["test"]):
         for row in pq.read_table(path, columns=["user", "item", "category", "price"]).to_pylist():
             plain = {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}
             rows.append({name: value for name, value in plain.items() if value is not None})
