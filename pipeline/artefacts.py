@@ -59,11 +59,6 @@ class Plan:
         """Where the finished artefact stands."""
         return self.root / self.stage / self.key
 
-    @property
-    def partial(self) -> Path:
-        """Where it is made; a killed run leaves it."""
-        return self.folder.with_name(f".{self.key}.partial")
-
 
 @dataclasses.dataclass(frozen=True)
 class Artefact:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.artefacts import Artefact, Plan, finish, open_artefact
+from pipeline.artefacts import Artefact, Plan, finish, open_artefact, partial_folder
 from pipeline.cluster import find_cluster
 from pipeline.cluster_stage import follow
 from pipeline.config import Config
@@ -126,7 +126,7 @@ def _waits(examples: Plan) -> bool:
     """Returns whether a run has more to do now than at the time of the last one; a killed one is ended as it began."""
     if exists(examples.folder):
         return bool(open_artefact(examples).content["waiting"])
-    return not examples.partial.exists()
+    return not partial_folder(examples).exists()
 
 
 Needs = Mapping[str, Artefact]

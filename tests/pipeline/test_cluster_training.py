@@ -142,35 +142,6 @@ def test_after_kill_9_the_others_stop_in_time_and_a_restart_ends_with_the_same_w
     assert_same_run(tmp_path / "run", alone, within=1e-6)
 
 
-def test_a_worker_of_parameter_servers_may_die(job: Job, tmp_path: Path) -> None:
-    strategy = {"kind": "parameter_server", "watchdog": WATCHDOG}
-    # Few evaluations and checkpoints: each reads whole tables from the servers, which takes seconds.
-    settings = {**TRAIN, "epochs": 40, "checkpoint_every_steps": 100, "evaluate_every_epochs": 20}
-    run = dataclasses.replace(job, folder=tmp_path / "run", strategy=strategy, train=settings)
-    with processes(run, cluster_of(2, ps=1)) as started:
-        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
-        os.kill(started["worker-1"].pid, signal.SIGKILL)
-        out, _ = started["chief-0"].communicate(timeout=200)
-        assert started["chief-0"].returncode == 0, out[-2000:]
-        assert "worker-1 (process" in out
-        assert "the others go on" in out
-    assert evaluations(tmp_path / "run")[-1]["step"] == 400
-
-
-def test_when_a_parameter_server_dies_the_job_ends_and_names_it(job: Job, tmp_path: Path) -> None:
-    strategy = {"kind": "parameter_server", "watchdog": WATCHDOG}
-    run = dataclasses.replace(
-        job, folder=tmp_path / "run", strategy=strategy, train={**TRAIN, "epochs": 400, "checkpoint_every_steps": 20}
-    )
-    with processes(run, cluster_of(1, ps=1)) as started:
-        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
-        os.kill(started["ps-0"].pid, signal.SIGKILL)
-        for name in ("chief-0", "worker-0"):
-            out, _ = started[name].communicate(timeout=90)
-            assert started[name].returncode not in (0, None)
-            assert "ps-0 (process" in out
-
-
 def wait_for(condition: Any, started: dict[str, Any], *, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
