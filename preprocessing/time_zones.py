@@ -13,7 +13,7 @@ __all__ = ["ZoneOffsets", "zone_offsets"]
 
 # Offsets before and after are those of the first and last instant. Transitions are found by comparing days:
 # no zone of the database has changed twice within one.
-_FIRST_YEAR, _LAST_YEAR = 1900, 2100
+_FIRST_YEAR, _LAST_YEAR = 1800, 2100
 _DAY_S = 86_400
 _SECOND = dt.timedelta(seconds=1)
 
@@ -28,7 +28,7 @@ class ZoneOffsets:
 
 @functools.lru_cache(maxsize=8)
 def zone_offsets(time_zone: str) -> ZoneOffsets:
-    """Returns the offsets of an IANA zone from 1900 to 2100.
+    """Returns the offsets of an IANA zone from 1800 to 2100.
 
     Raises:
         ConfigError: if there is no such zone.

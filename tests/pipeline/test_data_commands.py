@@ -180,7 +180,7 @@ def test_rejected_rows_are_exported_repaired_and_taken_in_once(line: Path, tmp_p
     assert len(raw) == 1 + len(origins)
     for text, origin in list(zip(raw[1:], origins, strict=True))[:5]:
         assert Path(origin["file"]).read_text(encoding="utf-8").splitlines()[origin["position"] - 1] == text
-        assert origin["reason"] == "malformed_row"
+        assert origin["reason"] in ("malformed_row", "future_time")  # what the simulator spoils rows by
 
     fixed = repair(folder / "impressions.csv")
     assert 0 < fixed < len(origins)
