@@ -18,7 +18,9 @@ from pipeline.config import Config
 from pipeline.replay_export import ORIGINS, REPLAY_REASONS, VERSION, Exported, export_rejects
 from pipeline.replay_store import repaired_counts, replayed_files
 from preprocessing import replay
+from preprocessing.cleaning import FutureRule
 from preprocessing.errors import ConfigError, SourceError
+from preprocessing.ingest import future_rule
 from preprocessing.line_matching import line_owners
 from preprocessing.lines import BOM
 from preprocessing.log_sources import MS_PER_S, cleaned_source, clock_of, event_sources
@@ -82,26 +84,27 @@ def _replay(config: Config, folder: Path, record: Path) -> Replayed:
     now = _lines(edited)
     header = _kept_header(path, _lines(original), now, origins["header_lines"])
     owners = line_owners(_lines(original), owners, now)
-    spec = _spec(config, source)
+    spec, future = cleaned_source(config.data, source), _future(config, source)
     if origins["kind"] == "parquet":
-        judged = _judge_parquet(now, owners, spec, source=source, folder=origins["partitions"])
+        judged = _judge_parquet(now, owners, spec, source=source, folder=origins["partitions"], future=future)
     else:
         judged = replay.judge_text(
-            path, spec, kind=origins["kind"], source=source, folder=origins["partitions"], owners=owners
+            path,
+            spec,
+            kind=origins["kind"],
+            source=source,
+            folder=origins["partitions"],
+            owners=owners,
+            future=future,
         )
     return _keep(config, path, judged, origins=origins, header=header)
 
 
-def _spec(config: Config, source: str) -> SourceSpec:
-    """Returns a source as a run that starts now would clean it: events of the future are no events."""
-    data, spec = config.data, cleaned_source(config.data, source)
+def _future(config: Config, source: str) -> FutureRule | None:
+    """Returns which events a run that starts now would hold to be of the future."""
+    data = config.data
     clock = clock_of(data, source) if source in event_sources(data) else None
-    if clock is None or clock.event_time is None or clock.arrival_time is not None:
-        return spec
-    column = spec.columns[clock.event_time]
-    latest = (time.time() + data.future_tolerance_s) * MS_PER_S
-    bounded = column.model_copy(update={"max": latest if column.max is None else min(latest, column.max)})
-    return spec.model_copy(update={"columns": {**spec.columns, clock.event_time: bounded}})
+    return future_rule(clock, now_ms=round(time.time() * MS_PER_S))
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -133,12 +136,20 @@ def _read_origins(record: Path, config: Config) -> dict[str, Any]:
 
 
 def _judge_parquet(
-    lines: Sequence[bytes], owners: Sequence[int], spec: SourceSpec, *, source: str, folder: str
+    lines: Sequence[bytes],
+    owners: Sequence[int],
+    spec: SourceSpec,
+    *,
+    source: str,
+    folder: str,
+    future: FutureRule | None,
 ) -> list[Judged]:
     numbers = [number for number, line in enumerate(lines) if line.strip()]
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "rows.parquet"
-        judged = replay.judge_parquet([lines[n] for n in numbers], spec, source=source, path=path, folder=folder)
+        judged = replay.judge_parquet(
+            [lines[n] for n in numbers], spec, source=source, path=path, folder=folder, future=future
+        )
     seen: set[int] = set()
     result = []
     for row in judged:

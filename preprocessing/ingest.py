@@ -39,7 +39,7 @@ from preprocessing.spec import SourceSpec
 from preprocessing.splits import day_of, period_of
 from preprocessing.visibility import arrived_late, visible_ms
 
-__all__ = ["BUCKETS", "IngestUnit", "block_path", "ingest_files", "merge_period"]
+__all__ = ["BUCKETS", "IngestUnit", "block_path", "future_rule", "ingest_files", "merge_period"]
 
 BUCKETS = 256
 BLOCK_BYTES = 32 << 20
@@ -130,12 +130,11 @@ def _read_unit(unit: IngestUnit, folder: Path, *, observe: Callable[[int], None]
     periods: dict[int, dict[str, int]] = {}
     slices: list[pa.Table] = []
     counts = {"rows": 0, "kept": 0, "too_late": 0, "empty_lists": 0}
+    future = future_rule(unit.clock, now_ms=unit.now_ms)
     with _DeadLetters(folder / "rejects.parquet") as dead:
         blocks = read_table_blocks(unit.path, unit.spec, block_bytes=BLOCK_BYTES, split=unit.split, dictionaries=True)
         for block in blocks:
-            cleaned = clean(
-                block, unit.spec, source=unit.source, path=unit.path, dictionaries=True, future=_future_rule(unit)
-            )
+            cleaned = clean(block, unit.spec, source=unit.source, path=unit.path, dictionaries=True, future=future)
             dead.write(cleaned.rejects)
             for reason in cleaned.rejects.column("reason").to_pylist():
                 reasons[reason] = reasons.get(reason, 0) + 1
@@ -158,11 +157,11 @@ def _read_unit(unit: IngestUnit, folder: Path, *, observe: Callable[[int], None]
     }
 
 
-def _future_rule(unit: IngestUnit) -> FutureRule | None:
-    clock = unit.clock
+def future_rule(clock: EventClock | None, *, now_ms: int) -> FutureRule | None:
+    """Returns which events of a log are of the future; None without a clock."""
     if clock is None or clock.event_time is None:
         return None
-    return FutureRule(clock.event_time, clock.arrival_time, unit.now_ms, clock.future_tolerance_ms)
+    return FutureRule(clock.event_time, clock.arrival_time, now_ms, clock.future_tolerance_ms)
 
 
 @dataclasses.dataclass(frozen=True)

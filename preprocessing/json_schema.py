@@ -35,7 +35,7 @@ def guess_schema(
                 return None
             tree[name] = kind
         steps = _steps(objects, name) if "." in name else [name]
-        if _LIST in steps and column.type not in LIST_ELEMENTS:
+        if _LIST in steps and (column.type not in LIST_ELEMENTS or name in literal):
             return None
         if "." in name and not _plant(tree, steps, kind):
             return None
@@ -88,7 +88,7 @@ def _column_at(batch: pa.RecordBatch, name: str) -> pa.Array:
     literal = batch.column(name) if name in batch.schema.names else None
     nested = array_at(batch.column(root), parts) if parts and root in batch.schema.names else None
     if literal is not None and nested is not None:
-        return pc.if_else(literal.is_valid(), literal, nested.cast(literal.type))
+        return pc.if_else(literal.is_valid(), literal, nested)
     found = literal if literal is not None else nested
     return pa.nulls(batch.num_rows) if found is None else found
 

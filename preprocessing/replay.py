@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preprocessing.cleaning import clean
+from preprocessing.cleaning import FutureRule, clean
 from preprocessing.compression import compression_of, decompressed
 from preprocessing.csv_header import parse_header
 from preprocessing.encodings import Utf8Stream, is_utf8
@@ -72,7 +72,14 @@ def header_text(path: str, spec: SourceSpec, *, delimiter: str) -> bytes:
 
 
 def judge_text(
-    path: Path, spec: SourceSpec, *, kind: str, source: str, folder: str, owners: Sequence[int]
+    path: Path,
+    spec: SourceSpec,
+    *,
+    kind: str,
+    source: str,
+    folder: str,
+    owners: Sequence[int],
+    future: FutureRule | None = None,
 ) -> list[Judged]:
     """Returns the rows of a repaired CSV, TSV or JSON lines file, in order.
 
@@ -83,11 +90,12 @@ def judge_text(
         source: name of the source.
         folder: partition folders of the original file, such as `dt=2026-11-01/`.
         owners: of each line of the file, the exported row that it belongs to, or -1.
+        future: which events are of the future.
     """
     plain = spec.model_copy(update={"format": kind, "encoding": "utf-8", "compression": "none"})
     judged = []
     for block in read_table_blocks(str(path), plain, block_bytes=_BLOCK_BYTES):
-        cleaned = clean(block, plain, source=source, path=f"{folder}{path.name}")
+        cleaned = clean(block, plain, source=source, path=f"{folder}{path.name}", future=future)
         texts = {} if block.raw is None else dict(zip(block.positions.tolist(), block.raw.to_pylist(), strict=True))
         for row in cleaned.rejects.select(["position", "reason", "column", "raw"]).to_pylist():
             text = texts.pop(row["position"], row["raw"]).rstrip(b"\r\n")
@@ -114,7 +122,9 @@ def _owned(judged: Sequence[Judged], owners: Sequence[int]) -> list[Judged]:
     return result
 
 
-def judge_parquet(lines: Sequence[bytes], spec: SourceSpec, *, source: str, path: Path, folder: str) -> list[Judged]:
+def judge_parquet(
+    lines: Sequence[bytes], spec: SourceSpec, *, source: str, path: Path, folder: str, future: FutureRule | None = None
+) -> list[Judged]:
     """Returns the rows of JSON lines that stand for rows of Parquet files; those that parse are written to `path`.
 
     Owners are the places among the lines.
@@ -125,6 +135,7 @@ def judge_parquet(lines: Sequence[bytes], spec: SourceSpec, *, source: str, path
         source: name of the source.
         path: a Parquet file to write.
         folder: partition folders of the original file.
+        future: which events are of the future.
     """
     objects = [_object(line) for line in lines]
     good = [place for place, value in enumerate(objects) if value is not None]
@@ -135,7 +146,7 @@ def judge_parquet(lines: Sequence[bytes], spec: SourceSpec, *, source: str, path
     if not good:
         return judged
     for block in read_table_blocks(str(path), spec, block_bytes=_BLOCK_BYTES):
-        cleaned = clean(block, spec, source=source, path=f"{folder}{path.name}")
+        cleaned = clean(block, spec, source=source, path=f"{folder}{path.name}", future=future)
         faults = {row["position"]: row for row in cleaned.rejects.to_pylist()}
         for position in block.positions.tolist():
             fault, place = faults.get(position, {"reason": "", "column": ""}), good[position - 1]

@@ -111,6 +111,7 @@ TREES = st.dictionaries(st.sampled_from(["a", "a.b"]), st.one_of(VALUES, st.list
 @example([{"a": [{"b": 1}]}], "string")
 @example([{"a": {"b": "x"}}], "list<string>")
 @example([{"a": {"b": [[1]]}}], "list<string>")
+@example([{"a": [], "a.b": False}], "list<string>")
 @SAME_FOLDER
 def test_what_a_json_row_becomes_does_not_depend_on_the_rows_around_it(
     tmp_path: Path, rows: list[dict[str, Any]], kind: str
