@@ -16,11 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from models.config import ModelSpec
 from pipeline.config_checks import check_config
+from pipeline.serve_spec import ExportSpec, ServeSpec
 from pipeline.train_spec import StrategySpec, TrainSpec
 from preprocessing.errors import ConfigError
 from preprocessing.spec import DataSpec, FeatureSpec
 
-__all__ = ["Config", "EvaluateSpec", "ExportSpec", "GateRule", "PreprocessSpec", "ServeSpec", "load_config"]
+__all__ = ["Config", "EvaluateSpec", "GateRule", "PreprocessSpec", "load_config"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
@@ -76,26 +77,6 @@ class GateRule(BaseModel):
     metric: MetricName
     min: float | None = None
     max: float | None = None
-
-
-class ExportSpec(BaseModel):
-    """What the SavedModel is called and where its versions live."""
-
-    model_config = _STRICT
-
-    model_name: str = Field("ranker", pattern=r"^[A-Za-z0-9_.-]+$")
-    store: str = Field("", description="Folder of all served models; by default WORK_DIR/store.")
-
-
-class ServeSpec(BaseModel):
-    """Where the model server listens."""
-
-    model_config = _STRICT
-
-    host: str = "127.0.0.1"
-    port: int = Field(8500, ge=0, le=65535)
-    rest_port: int = Field(8501, ge=0, le=65535)
-    docker: bool = Field(False, description="Run the tensorflow/serving image instead of a local server.")
 
 
 class Config(BaseModel):

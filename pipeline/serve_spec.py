@@ -1,0 +1,29 @@
+"""What a config says of export, the version store and serving."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["ExportSpec", "ServeSpec"]
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class ExportSpec(BaseModel):
+    """What the SavedModel is called and where its versions live."""
+
+    model_config = _STRICT
+
+    model_name: str = Field("ranker", pattern=r"^[A-Za-z0-9_.-]+$")
+    store: str = Field("", description="Folder of all served models; by default WORK_DIR/store.")
+
+
+class ServeSpec(BaseModel):
+    """Where the model server listens."""
+
+    model_config = _STRICT
+
+    host: str = "127.0.0.1"
+    port: int = Field(8500, ge=0, le=65535)
+    rest_port: int = Field(8501, ge=0, le=65535)
+    docker: bool = Field(False, description="Run the tensorflow/serving image instead of a local server.")
