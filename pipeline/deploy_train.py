@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from preprocessing.errors import ConfigError
+from pipeline.kubernetes import Manifest, check_names, check_quantities, kubernetes_name, times, write_documents
 
 __all__ = ["TrainDeployment", "manifests", "write_manifests"]
 
@@ -25,10 +21,6 @@ PORT = 2222
 _RESTARTS = 20
 _WORK = "/work"
 _CONFIG = "/config/config.yaml"
-_DNS_LABEL = re.compile(r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$")
-_QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(m|Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$")
-
-Manifest = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +41,7 @@ class TrainDeployment:
     @property
     def job(self) -> str:
         """The name as Kubernetes allows it."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:40].strip("-") + "-train"
+        return kubernetes_name(self.name, "train")
 
     @property
     def roles(self) -> dict[str, int]:
@@ -65,16 +57,13 @@ def write_manifests(deployment: TrainDeployment, config: str, *, overrides: Sequ
     Raises:
         ConfigError: if a name or quantity is none that Kubernetes takes.
     """
-    documents = manifests(deployment, config, overrides=overrides)
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "train.yaml"
-    path.write_text(yaml.safe_dump_all(documents, sort_keys=False), encoding="utf-8")
-    return path
+    return write_documents(manifests(deployment, config, overrides=overrides), out / "train.yaml")
 
 
 def manifests(deployment: TrainDeployment, config: str, *, overrides: Sequence[str] = ()) -> list[Manifest]:
     """Returns the documents, in the order in which they must be made."""
-    _check(deployment)
+    check_names({"--namespace": deployment.namespace, "name": deployment.job})
+    check_quantities({f"--{flag}": getattr(deployment, flag) for flag in ("cpus", "memory", "storage")})
     meta = {"namespace": deployment.namespace, "labels": {"app.kubernetes.io/part-of": deployment.job}}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": deployment.namespace}},
@@ -91,23 +80,12 @@ def manifests(deployment: TrainDeployment, config: str, *, overrides: Sequence[s
     ]
 
 
-def _check(deployment: TrainDeployment) -> None:
-    for what, value in (("--namespace", deployment.namespace), ("name", deployment.job)):
-        if not _DNS_LABEL.match(value):
-            raise ConfigError(f"{what} {value!r}: small letters, digits and hyphens only, at most 42 of them")
-    for flag in ("cpus", "memory", "storage"):
-        if not _QUANTITY.match(getattr(deployment, flag)):
-            raise ConfigError(
-                f"--{flag} {getattr(deployment, flag)}: not a Kubernetes quantity such as 4, 500m or 16Gi"
-            )
-
-
 def _quota(deployment: TrainDeployment, meta: Manifest) -> Manifest:
     pods = sum(deployment.roles.values())
     hard = {"pods": str(pods)}
     for resource in ("cpu", "memory"):
         quantity = deployment.cpus if resource == "cpu" else deployment.memory
-        hard |= {f"{kind}.{resource}": _times(quantity, pods) for kind in ("requests", "limits")}
+        hard |= {f"{kind}.{resource}": times(quantity, pods) for kind in ("requests", "limits")}
     if deployment.gpus:
         hard["requests.nvidia.com/gpu"] = str(deployment.gpus * deployment.workers)
     return {
@@ -116,12 +94,6 @@ def _quota(deployment: TrainDeployment, meta: Manifest) -> Manifest:
         "metadata": {"name": deployment.job, **meta},
         "spec": {"hard": hard},
     }
-
-
-def _times(quantity: str, count: int) -> str:
-    match = _QUANTITY.match(quantity)
-    number, unit = (match[1], match[2] or "") if match else (quantity, "")
-    return f"{float(number) * count:g}{unit}"
 
 
 def _volume(deployment: TrainDeployment, meta: Manifest) -> Manifest:
