@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from serving.config import BatchingSpec
+
 __all__ = ["ExportSpec", "ServeSpec"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
@@ -27,3 +29,6 @@ class ServeSpec(BaseModel):
     port: int = Field(8500, ge=0, le=65535)
     rest_port: int = Field(8501, ge=0, le=65535)
     docker: bool = Field(False, description="Run the tensorflow/serving image instead of a local server.")
+    threads: int = Field(0, ge=0, description="Of TensorFlow, inside an op and between ops; 0 lets it decide.")
+    poll_s: int = Field(5, ge=1, description="How often models and labels are looked up again, in seconds.")
+    batching: BatchingSpec | None = Field(None, description="How requests are merged; left out, they are not.")
