@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from pipeline import cluster_commands, data_commands
+from pipeline import cluster_commands, data_commands, deploy_commands
 from pipeline.config import Config, load_config
 from pipeline.interrupts import noticed_interrupts
 from pipeline.quiet import import_tensorflow, quiet_libraries
@@ -213,6 +213,7 @@ def predict(
 
 data_commands.register(app)
 cluster_commands.register(app)
+deploy_commands.register(app)
 
 if __name__ == "__main__":
     main()

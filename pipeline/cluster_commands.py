@@ -1,4 +1,4 @@
-"""The commands that are about many processes: `launch`, `plan`, `deploy kubernetes train`."""
+"""The commands that are about many processes: `launch` and `plan`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.config import load_config
 from pipeline.display import Bar, Display
 from pipeline.progress_lines import parse_progress
 
-__all__ = ["register"]
+__all__ = ["register", "strategy_overrides"]
 
 ConfigPath = Annotated[Path, typer.Argument(help="The YAML file that describes the line.")]
 Overrides = Annotated[
@@ -28,11 +28,6 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to the application."""
     app.command()(launch)
     app.command()(plan)
-    deploy = typer.Typer(help="Write what other systems need to run the line.", no_args_is_help=True)
-    kubernetes = typer.Typer(help="Kubernetes manifests.", no_args_is_help=True)
-    kubernetes.command("train")(deploy_train)
-    deploy.add_typer(kubernetes, name="kubernetes")
-    app.add_typer(deploy, name="deploy")
 
 
 def launch(
@@ -49,7 +44,7 @@ def launch(
     from pipeline.launch import launch as run_all
     from pipeline.launch import local_cluster
 
-    overrides = [*(set_ or ()), *_strategy_overrides(ps > 0)]
+    overrides = [*(set_ or ()), *strategy_overrides(ps > 0)]
     loaded = load_config(config, overrides)
     open_artefact(stages.plan("dataset", loaded, stages.find_inputs(loaded)))  # one clear error instead of many
     flags = [part for override in overrides for part in ("--set", override)]
@@ -92,43 +87,8 @@ def plan(
     show_plan(planned, Display().console)
 
 
-def deploy_train(
-    config: ConfigPath,
-    *,
-    out: Annotated[Path, typer.Option(help="Folder for the manifests.")],
-    workers: Annotated[int, typer.Option(min=1, help="Pods that train.")] = 2,
-    ps: Annotated[int, typer.Option(min=0, help="Parameter servers; without any, workers go in step.")] = 0,
-    image: Annotated[str, typer.Option(help="Container image with rankmill installed.")] = "rankmill:latest",
-    namespace: Annotated[str, typer.Option(help="Made for the job.")] = "rankmill",
-    cpus: Annotated[str, typer.Option(help="Of each pod.")] = "4",
-    memory: Annotated[str, typer.Option(help="Of each pod.")] = "16Gi",
-    gpus: Annotated[int, typer.Option(min=0, help="Of each worker.")] = 0,
-    storage: Annotated[str, typer.Option(help="Of the volume that all pods share.")] = "100Gi",
-    storage_class: Annotated[str, typer.Option(help="That can be written by many pods; empty: the default.")] = "",
-    set_: Overrides = None,
-) -> None:
-    """Write manifests of a training cluster: a pod for each process, their addresses, a shared volume, a quota."""
-    from pipeline.deploy_train import TrainDeployment, write_manifests
-
-    overrides = [*(set_ or ()), *_strategy_overrides(ps > 0)]
-    loaded = load_config(config, overrides)
-    deployment = TrainDeployment(
-        name=loaded.name,
-        namespace=namespace,
-        image=image,
-        workers=workers,
-        servers=ps,
-        cpus=cpus,
-        memory=memory,
-        gpus=gpus,
-        storage=storage,
-        storage_class=storage_class,
-    )
-    path = write_manifests(deployment, config.read_text(encoding="utf-8"), overrides=overrides, out=out)
-    Display().console.print(str(path), soft_wrap=True)
-
-
-def _strategy_overrides(has_servers: bool) -> list[str]:
+def strategy_overrides(has_servers: bool) -> list[str]:
+    """Returns what makes a config train with a cluster that somebody else describes."""
     kind = "parameter_server" if has_servers else "multi_worker_mirrored"
     return [f"strategy.kind={kind}", "strategy.cluster=null", "strategy.cross_device_ops=auto"]
 
