@@ -19,11 +19,15 @@ __all__ = [
     "GroupedAuc",
     "auc",
     "calibration_ratio",
+    "checked",
     "evaluate",
     "gauc",
+    "group_codes",
     "log_loss",
     "normalised_entropy",
+    "order_by_group",
     "require_both_classes",
+    "run_starts",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -60,11 +64,11 @@ def auc(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | N
     Raises:
         DataError: if the arrays differ in length or hold values that they may not.
     """
-    y, s, w = _checked(labels, scores, weights)
+    y, s, w = checked(labels, scores, weights)
     order = np.argsort(s)
     positive = (w * y)[order]
     negative = (w * (1.0 - y))[order]
-    pairs = _pairs(positive, negative, _starts(s[order]))
+    pairs = _pairs(positive, negative, run_starts(s[order]))
     total = positive.sum() * negative.sum()
     return float(pairs.sum() / total) if total > 0 else float("nan")
 
@@ -87,18 +91,18 @@ def gauc(
     Raises:
         DataError: if the arrays differ in length or hold values that they may not.
     """
-    y, s, w = _checked(labels, scores, weights)
-    codes = _group_codes(groups, y.size)
+    y, s, w = checked(labels, scores, weights)
+    codes = group_codes(groups, y.size)
     kept = np.flatnonzero((codes >= 0) & (w > 0))
-    order = kept[_order_by_group(codes[kept], s[kept])]
+    order = kept[order_by_group(codes[kept], s[kept])]
     codes, s, positive, negative = codes[order], s[order], (w * y)[order], (w * (1.0 - y))[order]
-    first = _starts(codes)
+    first = run_starts(codes)
     if first.size == 0:
         return GroupedAuc(float("nan"), 0, 0, int(y.size))
     sizes = np.diff(np.append(first, order.size))
     num_positive, num_negative = np.add.reduceat(positive, first), np.add.reduceat(negative, first)
     usable = (num_positive > 0) & (num_negative > 0)
-    tie_starts = _starts(codes, s)
+    tie_starts = run_starts(codes, s)
     pairs = _pairs(positive, negative, tie_starts, restart=np.repeat(first, sizes)[tie_starts])
     group_pairs = np.add.reduceat(pairs, np.searchsorted(tie_starts, first))[usable]
     values = group_pairs / (num_positive[usable] * num_negative[usable])
@@ -124,7 +128,7 @@ def log_loss(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLik
     Raises:
         DataError: if the arrays differ in length or hold values that they may not.
     """
-    y, p, w = _checked(labels, scores, weights, probabilities=True)
+    y, p, w = checked(labels, scores, weights, probabilities=True)
     clipped = np.clip(p, EPSILON, 1.0 - EPSILON)
     losses = -np.where(y > 0, np.log(clipped), np.log1p(-clipped))
     return _ratio((w * losses).sum(), w.sum())
@@ -144,7 +148,7 @@ def normalised_entropy(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: np
     Raises:
         DataError: if the arrays differ in length or hold values that they may not.
     """
-    y, p, w = _checked(labels, scores, weights, probabilities=True)
+    y, p, w = checked(labels, scores, weights, probabilities=True)
     rate = _ratio((w * y).sum(), w.sum())
     if not 0.0 < rate < 1.0:
         return float("nan")
@@ -165,7 +169,7 @@ def calibration_ratio(labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt
     Raises:
         DataError: if the arrays differ in length or hold values that they may not.
     """
-    y, p, w = _checked(labels, scores, weights, probabilities=True)
+    y, p, w = checked(labels, scores, weights, probabilities=True)
     return _ratio((w * p).sum(), (w * y).sum())
 
 
@@ -187,7 +191,7 @@ def evaluate(
     Raises:
         DataError: if the arrays differ in length or hold values that they may not.
     """
-    y, p, w = _checked(labels, scores, weights, probabilities=True)
+    y, p, w = checked(labels, scores, weights, probabilities=True)
     metrics = {
         "auc": auc(y, p, w),
         "log_loss": log_loss(y, p, w),
@@ -209,7 +213,7 @@ def require_both_classes(labels: npt.ArrayLike, *, split: str, weights: npt.Arra
         LabelError: if they have one class or there are none.
         DataError: if a label is neither 0 nor 1.
     """
-    y, _, w = _checked(labels, np.zeros(np.shape(labels)), weights)
+    y, _, w = checked(labels, np.zeros(np.shape(labels)), weights)
     counted = y[w > 0]
     num_positive = int(counted.sum())
     if 0 < num_positive < counted.size:
@@ -235,7 +239,7 @@ def _pairs(positive: Floats, negative: Floats, tie_starts: Integers, *, restart:
     return np.asarray(wins, np.float64)
 
 
-def _starts(*sorted_keys: npt.NDArray[Any]) -> Integers:
+def run_starts(*sorted_keys: npt.NDArray[Any]) -> Integers:
     """Returns the first row of each run of rows that are equal in all keys."""
     if sorted_keys[0].size == 0:
         return np.zeros(0, np.int64)
@@ -246,7 +250,7 @@ def _starts(*sorted_keys: npt.NDArray[Any]) -> Integers:
     return np.flatnonzero(changed)
 
 
-def _order_by_group(codes: Integers, scores: Floats) -> Integers:
+def order_by_group(codes: Integers, scores: Floats) -> Integers:
     """Returns the order of rows by (code, score): two plain sorts of numbers, half the time of `np.lexsort`.
 
     Codes are below the number of rows they were made from, so that code x N + rank fits int64 up to 3e9 rows.
@@ -256,7 +260,7 @@ def _order_by_group(codes: Integers, scores: Floats) -> Integers:
     return np.argsort(codes * scores.size + ranks)
 
 
-def _group_codes(groups: npt.ArrayLike, num_rows: int) -> Integers:
+def group_codes(groups: npt.ArrayLike, num_rows: int) -> Integers:
     """Returns an integer for each row, equal for equal groups; -1 for none."""
     values = np.asarray(groups)
     if values.shape != (num_rows,):
@@ -265,7 +269,7 @@ def _group_codes(groups: npt.ArrayLike, num_rows: int) -> Integers:
     return np.asarray(encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def _checked(
+def checked(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None, *, probabilities: bool = False
 ) -> tuple[Floats, Floats, Floats]:
     """Returns labels, scores and weights as float64 [N], or says which rule they break."""
