@@ -172,13 +172,21 @@ def gate(config: ConfigPath, set_: Overrides = None) -> None:
 
 
 @app.command()
-def publish(config: ConfigPath, set_: Overrides = None) -> None:
+def publish(
+    *,
+    config: ConfigPath,
+    force: Annotated[bool, typer.Option("--force", help="Also if the gate said no; give --why.")] = False,
+    why: Annotated[str, typer.Option(help="Stays with the version.")] = "",
+    set_: Overrides = None,
+) -> None:
     """Put the model that passed the gate into the store, under a new version."""
+    if force != bool(why):
+        raise ConfigError("--force and --why REASON are given together")
     from pipeline import line
     from pipeline.display import Display
 
     loaded = load_config(config, set_ or ())
-    version = line.publish(loaded)
+    version = line.publish(loaded, forced=why)
     Display().console.print(str(loaded.store() / str(version)), soft_wrap=True)
 
 

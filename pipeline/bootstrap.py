@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.metrics import EPSILON, checked, group_codes, order_by_group, run_starts
-from pipeline.ranking_metrics import NUM_BINS, bin_starts
+from pipeline.ranking_metrics import NUM_BINS, bin_starts, list_values
 
 __all__ = ["Interval", "interval", "lower_bound", "resampled", "upper_bound"]
 
@@ -59,19 +59,24 @@ def resampled(
     *,
     users: npt.ArrayLike,
     weights: npt.ArrayLike | None = None,
+    lists: npt.ArrayLike | None = None,
+    top_k: int = 10,
     num_resamples: int,
     seed: int,
 ) -> dict[str, dict[str, Floats]]:
     """Returns each metric of each model in each resample: model -> metric -> [R].
 
-    The metrics are those of `metrics.evaluate` but the counts: auc, pr_auc, log_loss, normalised_entropy, calibration,
-    ece, gauc. Scores are put into 65,536 bins of equal size, and the bins of ece stay those of the whole.
+    The metrics are auc, pr_auc, log_loss, normalised_entropy, calibration, ece, gauc, and with `lists` ndcg and recall
+    at `top_k`; a list goes with the user of its first row. Scores are put into
+    65,536 bins of equal size, and the bins of ece stay those of the whole.
 
     Args:
         labels: 0 or 1, [N].
         models: the probabilities that each model gave, [N].
         users: whose row it is, [N]; a row of nobody (None, or -1 of integers) is drawn by itself.
         weights: at least 0, [N]; all 1 if absent.
+        lists: the request of each row, [N].
+        top_k: places of a list that count.
         num_resamples: R.
         seed: of the draws.
 
@@ -80,12 +85,19 @@ def resampled(
     """
     codes, num_users, known = _units(users, np.asarray(labels).size)
     prepared = {name: _Prepared.of(labels, scores, weights, codes, known) for name, scores in models.items()}
+    listed = {
+        name: {}
+        if lists is None
+        else _list_sums(labels, scores, lists, weights=weights, codes=codes, num_units=num_users, k=top_k)
+        for name, scores in models.items()
+    }
     found: dict[str, list[dict[str, float]]] = {name: [] for name in models}
     generator = np.random.default_rng(seed)
     for _ in range(num_resamples):
         times = np.bincount(generator.integers(0, num_users, num_users), minlength=num_users).astype(np.float64)
         for name, model in prepared.items():
-            found[name].append(model.metrics(times))
+            of_lists = {metric: _ratio(*(sums @ times)) for metric, sums in listed[name].items()}
+            found[name].append(model.metrics(times) | of_lists)
     return {
         name: {metric: np.array([each[metric] for each in rows]) for metric in rows[0]} if rows else {}
         for name, rows in found.items()
@@ -196,6 +208,27 @@ def _unit_sums(y: Floats, p: Floats, w: Floats, codes: Integers, *, num_units: i
     clipped = np.clip(p, EPSILON, 1.0 - EPSILON)
     loss = -w * np.where(y > 0, np.log(clipped), np.log1p(-clipped))
     return np.array([np.bincount(codes, weights=values, minlength=num_units) for values in (w, w * y, w * p, loss)])
+
+
+def _list_sums(
+    labels: npt.ArrayLike,
+    scores: npt.ArrayLike,
+    lists: npt.ArrayLike,
+    *,
+    weights: npt.ArrayLike | None,
+    codes: Integers,
+    num_units: int,
+    k: int,
+) -> dict[str, Floats]:
+    """Returns the sum and the number of a list metric's values in each unit, [2, U], by metric."""
+    found = {}
+    for metric in ("ndcg", "recall"):
+        rows, values = list_values(metric, labels, scores, lists=lists, k=k, weights=weights)
+        kept = ~np.isnan(values)
+        unit = codes[rows[kept]]
+        sums = [np.bincount(unit, weights=part, minlength=num_units) for part in (values[kept], np.ones(unit.size))]
+        found[metric] = np.array(sums, np.float64)
+    return found
 
 
 def _auc(positive: Floats, negative: Floats) -> float:

@@ -16,16 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from models.config import ModelSpec
 from pipeline.config_checks import check_config
+from pipeline.evaluate_spec import EvaluateSpec, GateRule
 from pipeline.serve_spec import ExportSpec, ServeSpec
 from pipeline.train_spec import StrategySpec, TrainSpec
 from preprocessing.errors import ConfigError
 from preprocessing.spec import DataSpec, FeatureSpec
 
-__all__ = ["Config", "EvaluateSpec", "GateRule", "PreprocessSpec", "load_config"]
+__all__ = ["Config", "PreprocessSpec", "load_config"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
-
-MetricName = Literal["auc", "log_loss", "gauc", "normalised_entropy", "calibration"]
 
 
 class PreprocessSpec(BaseModel):
@@ -55,28 +54,6 @@ class PreprocessSpec(BaseModel):
         if (self.vocabulary == "grow") != (self.vocabulary_since is not None):
             raise ValueError("vocabulary: grow and vocabulary_since are given together")
         return self
-
-
-class EvaluateSpec(BaseModel):
-    """On what the exported model is judged."""
-
-    model_config = _STRICT
-
-    batch_size: int = Field(4096, ge=1)
-    agreement: float = Field(
-        1e-5, gt=0, description="Largest difference allowed between the trainer's scores and the exported model's."
-    )
-
-
-class GateRule(BaseModel):
-    """Bounds on one metric of one split."""
-
-    model_config = _STRICT
-
-    split: Literal["valid", "test"] = "test"
-    metric: MetricName
-    min: float | None = None
-    max: float | None = None
 
 
 class Config(BaseModel):
@@ -118,9 +95,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     except ValidationError as error:
         lines = [_describe(dict(problem)) for problem in _own_problems(error)]
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from error
-    problems = check_config(
-        data=config.data, features=config.features, gate_metrics=[rule.metric for rule in config.gate]
-    )
+    problems = check_config(data=config.data, features=config.features, evaluate=config.evaluate, gate=config.gate)
     if problems:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
     return config

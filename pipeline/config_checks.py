@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.config_columns import NUMBERS, declared_columns, joined_columns, unknown
 from pipeline.derived_checks import check_derived
+from pipeline.evaluate_checks import check_evaluation
+from pipeline.evaluate_spec import EvaluateSpec, GateRule
 from pipeline.feature_checks import check_features
 from pipeline.label_checks import check_labels
 from pipeline.source_checks import check_sources
@@ -19,20 +21,22 @@ from preprocessing.spec import ColumnSpec, ColumnSplit, DataSpec, FeatureSpec, H
 __all__ = ["check_config", "joined_columns"]
 
 
-def check_config(*, data: DataSpec, features: Sequence[FeatureSpec], gate_metrics: Sequence[str]) -> list[str]:
+def check_config(
+    *, data: DataSpec, features: Sequence[FeatureSpec], evaluate: EvaluateSpec, gate: Sequence[GateRule]
+) -> list[str]:
     """Returns a line for each broken rule, each with its dotted path; an empty list if all is well."""
     problems = list(_check_zone(data)) + list(check_sources(data))
     if problems:  # what follows would only repeat them
         return problems
-    columns = declared_columns(data)
+    columns, joined = declared_columns(data), joined_columns(data)
     return [
         *_check_roles(data, columns),
         *check_labels(data, columns),
         *check_derived(data, columns),
         *_check_days(data, columns),
         *_check_limits(data),
-        *check_features(data, features, columns=joined_columns(data)),
-        *_check_gate(data, gate_metrics),
+        *check_features(data, features, columns=joined),
+        *check_evaluation(data, evaluate, gate, columns=joined),
     ]
 
 
@@ -79,9 +83,3 @@ def _check_limits(data: DataSpec) -> Iterator[str]:
         known = labels if of_label else list(joined_columns(data))
         if check.column != "*" and check.column not in known:
             yield unknown(f"data.checks[{i}].column", check.column, "label" if of_label else "column", known)
-
-
-def _check_gate(data: DataSpec, gate_metrics: Sequence[str]) -> Iterator[str]:
-    for i, metric in enumerate(gate_metrics):
-        if metric == "gauc" and data.roles.user is None:
-            yield f"gate[{i}].metric: gauc is a mean over users, so it needs data.roles.user"

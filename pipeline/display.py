@@ -25,7 +25,19 @@ __all__ = ["Bar", "Display", "shown"]
 
 Bar = Callable[..., None]
 
-_METRICS = ("auc", "gauc", "log_loss", "normalised_entropy", "calibration", "num_rows", "agreement")
+_METRICS = (
+    "auc",
+    "gauc",
+    "pr_auc",
+    "ndcg",
+    "recall",
+    "log_loss",
+    "normalised_entropy",
+    "calibration",
+    "ece",
+    "num_rows",
+    "agreement",
+)
 
 
 class _RateColumn(ProgressColumn):
@@ -126,11 +138,11 @@ class Display:
         if not verdicts:
             self.console.print("[dim]the gate has no rules[/]")
             return
-        table = Table("gate", "value", "min", "max", "verdict")
+        table = Table("gate", "value", "bound", "verdict", "")
         for verdict in verdicts:
             mark = "[green]passed[/]" if verdict.passed else "[bold red]failed[/]"
-            bounds = ["" if bound is None else f"{bound:g}" for bound in (verdict.min, verdict.max)]
-            table.add_row(f"{verdict.split} {verdict.metric}", shown(verdict.value), *bounds, mark)
+            value = "" if verdict.value is None else f"{verdict.value:.4f}"
+            table.add_row(escape(verdict.rule), value, verdict.bound, mark, escape(verdict.note))
         self.console.print(table)
 
     def summary(
@@ -152,7 +164,7 @@ class Display:
         figures = Table("metric", *metrics)
         for name in _METRICS:
             if any(name in split for split in metrics.values()):
-                figures.add_row(name, *(_figure(name, split.get(name)) for split in metrics.values()))
+                figures.add_row(name, *(_figure(name, split.get(name), split) for split in metrics.values()))
         self.console.print(figures)
         self.verdicts(verdicts)
         if version is not None:
@@ -164,9 +176,11 @@ def shown(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4f}"
 
 
-def _figure(name: str, value: float | None) -> str:
+def _figure(name: str, value: float | None, split: Mapping[str, Any]) -> str:
     if value is None:
         return shown(value)
     if name == "num_rows":
         return f"{value:,.0f}"
-    return f"{value:.1e}" if name == "agreement" else f"{value:.4f}"
+    between = split.get("intervals", {}).get(name)
+    spread = "" if between is None else f" [dim]{between[0]:.4f} to {between[1]:.4f}[/]"
+    return f"{value:.1e}" if name == "agreement" else f"{value:.4f}{spread}"

@@ -1,39 +1,79 @@
-"""Whether a candidate may go live: bounds on its metrics, each with its verdict."""
+"""Whether a candidate may go live: each rule with its value, its bound and its verdict."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.config import GateRule
+from pipeline.evaluate_spec import GateRule
+from pipeline.live_model import Compared
+from preprocessing.errors import RankmillError
 
 __all__ = ["Verdict", "judge"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """One rule, the value it was held against (None where the metric is undefined), and whether it holds."""
+    """One rule: what it is about, the value (None if undefined), the bound as text, whether it holds, and why not."""
 
-    split: str
-    metric: str
+    rule: str
     value: float | None
-    min: float | None
-    max: float | None
+    bound: str
     passed: bool
+    note: str = ""
 
 
-def judge(rules: Sequence[GateRule], metrics: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
-    """Returns a verdict for each rule; a metric without a value passes none."""
-    verdicts = []
-    for rule in rules:
-        value = metrics[rule.split][rule.metric]
-        passed = (
-            value is not None
-            and math.isfinite(value)
-            and (rule.min is None or value >= rule.min)
-            and (rule.max is None or value <= rule.max)
-        )
-        verdicts.append(Verdict(rule.split, rule.metric, value, rule.min, rule.max, passed))
-    return verdicts
+def judge(
+    rules: Sequence[GateRule],
+    metrics: Mapping[str, Mapping[str, Any]],
+    *,
+    measure: Callable[[GateRule], float],
+    compare: Callable[[GateRule], Compared] | str,
+) -> list[Verdict]:
+    """Returns a verdict for each rule; a metric without a value passes none.
+
+    Args:
+        rules: of the config.
+        metrics: of the candidate, by split; slices are below "slices".
+        measure: returns a figure that is measured only if a rule asks for it, such as size or latency.
+        compare: holds the candidate against the live model; or why there is nothing to compare: such rules pass.
+    """
+    return [_bounded(rule, metrics, measure) if rule.against is None else _compared(rule, compare) for rule in rules]
+
+
+def _bounded(rule: GateRule, metrics: Mapping[str, Mapping[str, Any]], measure: Callable[[GateRule], float]) -> Verdict:
+    bounds = {"min": rule.min, "max": rule.max}
+    bound = ", ".join(f"{name} {value:g}" for name, value in bounds.items() if value is not None)
+    figures = metrics[rule.split]
+    if rule.slice is not None:
+        known = figures.get("slices", {})
+        if rule.slice not in known:
+            return Verdict(_title(rule), None, bound, passed=False, note=f"no such slice; there are {', '.join(known)}")
+        figures = known[rule.slice]
+    value = measure(rule) if rule.metric in ("size_mb", "latency_ms") else figures.get(rule.metric)
+    if value is None or not math.isfinite(value):
+        return Verdict(_title(rule), value, bound, passed=False, note="undefined: one class only, or no rows")
+    passed = (rule.min is None or value >= rule.min) and (rule.max is None or value <= rule.max)
+    return Verdict(_title(rule), value, bound, passed)
+
+
+def _compared(rule: GateRule, compare: Callable[[GateRule], Compared] | str) -> Verdict:
+    bound = f"at most {rule.margin:g} worse than live"
+    if isinstance(compare, str):
+        return Verdict(_title(rule), None, bound, passed=True, note=compare)
+    try:
+        found = compare(rule)
+    except RankmillError as error:
+        return Verdict(_title(rule), None, bound, passed=False, note=f"cannot be compared: {error}")
+    passed = found.loss <= rule.margin  # of an undefined one too: NaN is within no margin
+    measured = rule.metric in ("size_mb", "latency_ms")
+    sure = "" if measured else f" at {rule.confidence:.0%} confidence"
+    note = f"live {found.live:.4g}; worse by {found.loss:.2g} at most{sure}"
+    return Verdict(_title(rule), found.candidate, bound, passed, note)
+
+
+def _title(rule: GateRule) -> str:
+    part = "" if rule.slice is None else f" [{rule.slice}]"
+    return rule.metric if rule.metric in ("size_mb", "latency_ms") else f"{rule.split} {rule.metric}{part}"

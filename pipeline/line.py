@@ -12,6 +12,7 @@ from pipeline.config import Config
 from pipeline.display import Display, shown
 from pipeline.faults import plain_faults
 from pipeline.gate import Verdict
+from pipeline.gate_stage import gate_run
 from preprocessing.errors import GateError
 
 __all__ = ["gate", "publish", "run", "run_stages"]
@@ -26,7 +27,9 @@ def run(config: Config, *, display: Display) -> Path:
     made = run_stages(config, stages.STAGES, display=display)
     with _run_folder_faults(config):
         folder = runs.open_run(config, made["evaluate"])
-        verdicts = runs.gate_run(config, folder, made["evaluate"].content)
+        verdicts = gate_run(
+            config, folder, dataset=made["dataset"].folder, export=made["export"], evaluation=made["evaluate"]
+        )
         passed = all(verdict.passed for verdict in verdicts)
         version = runs.publish_run(config, folder, made["export"]) if passed else None
         runs.write_summary(folder, list(made.values()))
@@ -47,15 +50,10 @@ def _run_folder_faults(config: Config) -> AbstractContextManager[None]:
 
 
 def _failure(verdicts: Sequence[Verdict], run_folder: Path) -> str:
-    failed = [f"{v.split} {v.metric} = {shown(v.value)}{_bounds(v)}" for v in verdicts if not v.passed]
+    failed = [f"{v.rule} = {shown(v.value)}, {v.bound}{v.note and f' ({v.note})'}" for v in verdicts if not v.passed]
     return (
         f"not published: {len(failed)} of {len(verdicts)} rules of the gate failed ({'; '.join(failed)}); {run_folder}"
     )
-
-
-def _bounds(verdict: Verdict) -> str:
-    bounds = {"min": verdict.min, "max": verdict.max}
-    return "".join(f", {name} {bound:g}" for name, bound in bounds.items() if bound is not None)
 
 
 def run_stages(config: Config, names: tuple[str, ...], *, display: Display) -> dict[str, Artefact]:
@@ -81,17 +79,23 @@ def gate(config: Config, *, display: Display) -> Path:
     evaluation = open_artefact(stages.plan("evaluate", config, inputs))
     with _run_folder_faults(config):
         folder = runs.open_run(config, evaluation)
-        verdicts = runs.gate_run(config, folder, evaluation.content)
+        verdicts = gate_run(
+            config,
+            folder,
+            dataset=stages.plan("dataset", config, inputs).folder,
+            export=open_artefact(stages.plan("export", config, inputs)),
+            evaluation=evaluation,
+        )
     display.verdicts(verdicts)
     if not all(verdict.passed for verdict in verdicts):
         raise GateError(_failure(verdicts, folder))
     return folder
 
 
-def publish(config: Config) -> int:
-    """Publishes the judged model and returns its version."""
+def publish(config: Config, *, forced: str = "") -> int:
+    """Publishes the judged model and returns its version; with a reason to, also one that did not pass."""
     inputs = stages.find_inputs(config)
     export = open_artefact(stages.plan("export", config, inputs))
     evaluation = open_artefact(stages.plan("evaluate", config, inputs))
     with _run_folder_faults(config):
-        return runs.publish_run(config, runs.open_run(config, evaluation), export)
+        return runs.publish_run(config, runs.open_run(config, evaluation), export, forced=forced)

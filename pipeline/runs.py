@@ -14,21 +14,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from pipeline.artefacts import Artefact
 from pipeline.config import Config
-from pipeline.gate import Verdict, judge
+from pipeline.gate import Verdict
 from pipeline.stages import SAVED_MODEL
 from preprocessing.errors import ArtefactError, GateError
 from preprocessing.manifest import digest, write_json
 from serving.version_store import publish
 
-__all__ = ["gate_run", "open_run", "publish_run", "write_summary"]
+__all__ = ["open_run", "publish_run", "write_summary", "write_verdicts"]
 
 METRICS = "metrics.json"
 GATE = "gate.json"
@@ -50,16 +49,20 @@ def open_run(config: Config, evaluation: Artefact) -> Path:
     return folder
 
 
-def gate_run(config: Config, run: Path, metrics: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
-    """Judges the metrics by the config's rules and writes the verdicts into the run folder."""
-    verdicts = judge(config.gate, metrics)
+def write_verdicts(run: Path, verdicts: Sequence[Verdict]) -> None:
+    """Writes the gate's decision into the run folder."""
     passed = all(verdict.passed for verdict in verdicts)
     write_json(run / GATE, {"passed": passed, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]})
-    return verdicts
 
 
-def publish_run(config: Config, run: Path, export: Artefact) -> int:
+def publish_run(config: Config, run: Path, export: Artefact, *, forced: str = "") -> int:
     """Returns the version under which the run's model stands in the store; the same model is not published twice.
+
+    Args:
+        config: names the store.
+        run: its folder.
+        export: the model.
+        forced: why it is published although it did not pass; stays with the version.
 
     Raises:
         ArtefactError: if the run has not been judged.
@@ -69,13 +72,18 @@ def publish_run(config: Config, run: Path, export: Artefact) -> int:
         gate = json.loads((run / GATE).read_bytes())
     except FileNotFoundError as error:
         raise ArtefactError(f"{run} has not been through the gate; run `rankmill gate` first") from error
-    if not gate["passed"]:
-        raise GateError(f"{run} did not pass its gate, so it is not published; see {run / GATE}")
+    if not gate["passed"] and not forced:
+        raise GateError(
+            f"{run} did not pass its gate, so it is not published; see {run / GATE}, or publish it all the same with "
+            "rankmill publish CONFIG --force --why REASON"
+        )
     metadata = {
         "export_key": export.key,
         "run": run.name,
         "schema": export.content["schema"],
         "metrics": json.loads((run / METRICS).read_bytes()),
+        "gate": gate,
+        "forced": forced if not gate["passed"] else "",
     }
     version = publish(config.store(), export.folder / SAVED_MODEL, metadata=metadata)
     write_json(run / PUBLISHED, {"store": str(config.store()), "version": version})

@@ -7,7 +7,6 @@ source makes anew what follows from it. `pipeline.line` runs them; the gate and 
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,7 @@ SAVED_MODEL = "saved_model"
 BEST = "best"
 
 # Raised when a change of our code changes what a stage writes: older artefacts are then made anew.
-_CODE_VERSIONS = {"examples": 2, "dataset": 3, "train": 1, "export": 1, "evaluate": 1}
+_CODE_VERSIONS = {"examples": 2, "dataset": 3, "train": 1, "export": 1, "evaluate": 2}
 
 
 def plan(stage: str, config: Config, inputs: Inputs) -> Plan:
@@ -89,7 +88,12 @@ def _train_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
 
 
 def _evaluate_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
-    return {"evaluate": config.evaluate.model_dump(mode="json"), "user": config.data.roles.user}
+    return {
+        "evaluate": config.evaluate.model_dump(mode="json"),
+        "user": config.data.roles.user,
+        "request": config.data.roles.request,
+        "seed": config.seed,
+    }
 
 
 _OWN_INPUTS = {
@@ -207,7 +211,7 @@ def _dataset_of(config: Config, inputs: Inputs) -> Dataset:
 
 def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path, display: Display) -> Mapping[str, Any]:
     """Scores valid and test by the exported model, and holds the trainer's own scores against them."""
-    from pipeline.metrics import evaluate
+    from pipeline.evaluation import columns_needed, evaluate_label, labelled, slice_masks
     from pipeline.scoring import score_split
 
     dataset = open_dataset(needs["dataset"].folder)
@@ -219,7 +223,7 @@ def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path,
                 needs["export"].folder / SAVED_MODEL,
                 dataset,
                 split,
-                user=config.data.roles.user,
+                keep=columns_needed(config.evaluate, config.data.roles),
                 batch_size=config.evaluate.batch_size,
                 observe=bar,
             )
@@ -227,14 +231,12 @@ def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path,
             raise ArtefactError(
                 f"{split}: {len(scored.scores)} rows scored, the manifest counts {dataset.num_rows(split)}"
             )
+        masks = slice_masks(config.evaluate, scored.columns, dataset)
         figures = [
-            evaluate(scored.labels[:, k], scored.scores[:, k], weights=scored.weights, groups=scored.groups)
+            evaluate_label(scored, k, spec=config.evaluate, roles=config.data.roles, masks=masks, seed=config.seed)
             for k in range(len(dataset.schema.labels))
         ]
-        plain = [{name: value if math.isfinite(value) else None for name, value in each.items()} for each in figures]
-        metrics[split] = dict(plain[0])  # None rather than NaN: JSON knows no NaN
-        if len(plain) > 1:
-            metrics[split]["labels"] = dict(zip(dataset.schema.labels, plain, strict=True))
+        metrics[split] = labelled(figures, dataset.schema.labels)
         np.save(folder / f"scores-{split}.npy", scored.scores, allow_pickle=False)
         own = np.load(trained / f"scores-{split}.npy", allow_pickle=False)
         metrics[split]["agreement"] = _agreement(own, scored.scores, split, config.evaluate.agreement)

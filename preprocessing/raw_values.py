@@ -6,6 +6,7 @@ A request to a model server carries the same arrays, so that what is trained, ju
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from preprocessing.dictionaries import as_one_array, decoded
 from preprocessing.errors import DataError
-from preprocessing.schema import MISSING_FLOAT32, MISSING_INT64, MISSING_STRING, DatasetSchema, RawColumn
+from preprocessing.schema import MISSING_FLOAT32, MISSING_INT64, MISSING_STRING, RawColumn
 
 __all__ = [
     "column_of",
@@ -99,13 +100,13 @@ def flat_values(values: pa.Array, *, max_length: int) -> pa.Array:
     return pc.list_slice(values, 0, max_length).flatten()
 
 
-def raw_tensors(table: pa.Table, schema: DatasetSchema) -> dict[str, npt.NDArray[Any]]:
-    """Returns the raw columns of rows as a request carries them: [N], or [N, L] padded with the missing marker.
+def raw_tensors(table: pa.Table, columns: Sequence[RawColumn]) -> dict[str, npt.NDArray[Any]]:
+    """Returns raw columns of rows as a request carries them: [N], or [N, L] padded with the missing marker.
 
     Raises:
         DataError: if a column is absent.
     """
-    return {raw.name: _raw_tensor(column_of(table, raw.name), raw) for raw in schema.raw_columns}
+    return {raw.name: _raw_tensor(column_of(table, raw.name), raw) for raw in columns}
 
 
 def _raw_tensor(column: pa.Array, raw: RawColumn) -> npt.NDArray[Any]:

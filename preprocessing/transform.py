@@ -20,7 +20,6 @@ from preprocessing.encode import encode_columns
 from preprocessing.errors import ArtefactError
 from preprocessing.feature_graphs import FeatureGraph, feature_graph
 from preprocessing.manifest import write_json
-from preprocessing.raw_values import raw_tensors
 from preprocessing.schema import DENSE_KEY, IDS_KEY, LIST_PREFIX, RawColumn
 from preprocessing.spec import BucketedListFeature, MultivaluedFeature, NumericFeature, columns_of
 from preprocessing.transform_plan import FeaturePlan, TransformPlan, plan_transform
@@ -33,7 +32,6 @@ __all__ = [
     "encode_columns",
     "load_transform",
     "plan_transform",
-    "raw_tensors",
     "save_transform",
 ]
 

@@ -28,7 +28,7 @@ def test_missing_values_become_markers_and_short_lists_are_padded_with_them() ->
             "price": pa.array([1.5, None, float("nan")], pa.float64()),
         }
     )
-    raw = raw_tensors(table, SCHEMA)
+    raw = raw_tensors(table, SCHEMA.raw_columns)
     assert raw["word"].tolist() == [b"", MISSING_STRING, b"a\x00"]
     assert raw["words"].tolist() == [
         [b"x", MISSING_STRING, b"y"],

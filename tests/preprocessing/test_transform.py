@@ -104,7 +104,7 @@ def transform(folder: Path) -> Any:
 
 def apply(transform: Any, plan: TransformPlan, rows: pa.Table) -> dict[str, npt.NDArray[Any]]:
     """Returns ids and dense inputs by feature, as a request gets them."""
-    raw = {name: tf.constant(value) for name, value in raw_tensors(rows, plan.schema).items()}
+    raw = {name: tf.constant(value) for name, value in raw_tensors(rows, plan.schema.raw_columns).items()}
     outputs = {key: value.numpy() for key, value in transform(raw).items()}
     found = {field.name: outputs["ids"][:, i] for i, field in enumerate(plan.schema.id_fields)}
     found |= {name: outputs["dense"][:, i] for i, name in enumerate(plan.schema.dense)}
@@ -378,7 +378,7 @@ def test_the_graph_serves_inside_another_model_after_everything_moved(
     tf.saved_model.save(served, str(tmp_path / "second"), signatures=served.signature)
     shutil.move(tmp_path / "second", tmp_path / "moved")
     shutil.rmtree(tmp_path / "first")
-    raw = raw_tensors(table(TRAIN), plan.schema)
+    raw = raw_tensors(table(TRAIN), plan.schema.raw_columns)
     expected = np.stack([found[field.name] for field in plan.schema.id_fields], axis=1)
 
     loaded = tf.saved_model.load(str(tmp_path / "moved"))

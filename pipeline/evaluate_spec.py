@@ -1,0 +1,90 @@
+"""What a config says of evaluation and of the gate."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = ["EvaluateSpec", "GateRule", "MetricName", "SliceSpec"]
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+MetricName = Literal[
+    "auc",
+    "pr_auc",
+    "gauc",
+    "ndcg",
+    "recall",
+    "log_loss",
+    "normalised_entropy",
+    "calibration",
+    "ece",
+    "agreement",
+    "size_mb",
+    "latency_ms",
+]
+
+
+class SliceSpec(BaseModel):
+    """Rows that are judged by themselves."""
+
+    model_config = _STRICT
+
+    column: str = Field(description="A column of the joined rows.")
+    by: Literal["value", "activity"] = Field(
+        "value", description="activity: by the number of training rows with the same value; none of them is new."
+    )
+    top: int = Field(10, ge=1, description="Of value: the most frequent values; the rest is one slice.")
+    bounds: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (1, 10, 100, 1000), min_length=1, description="Of activity: the least number of training rows of each slice."
+    )
+
+    @model_validator(mode="after")
+    def _rising(self) -> SliceSpec:
+        if list(self.bounds) != sorted(set(self.bounds)):
+            raise ValueError(f"bounds must rise, got {', '.join(map(str, self.bounds))}")
+        return self
+
+
+class EvaluateSpec(BaseModel):
+    """On what the exported model is judged."""
+
+    model_config = _STRICT
+
+    batch_size: int = Field(4096, ge=1)
+    agreement: float = Field(
+        1e-5, gt=0, description="Largest difference allowed between the trainer's scores and the exported model's."
+    )
+    top_k: int = Field(10, ge=1, description="Of ndcg and recall, which need data.roles.request.")
+    slices: tuple[SliceSpec, ...] = ()
+    resamples: int = Field(200, ge=0, description="Of the bootstrap over users that gives intervals; 0 for none.")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="Of the intervals.")
+    latency_rows: int = Field(32, ge=1, description="Rows of a request whose latency is measured.")
+
+
+class GateRule(BaseModel):
+    """Bounds on a figure, or on how much worse than the live model's it may be."""
+
+    model_config = _STRICT
+
+    split: Literal["valid", "test"] = "test"
+    metric: MetricName
+    slice: str | None = Field(None, description="One of evaluate.slices by its name in metrics.json; else all rows.")
+    min: float | None = None
+    max: float | None = None
+    against: Literal["live"] | None = Field(None, description="Compare with the live model on the same rows.")
+    margin: float = Field(0.0, ge=0, description="Of against: how much worse it may be.")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="Of against: that it is not worse by more than that.")
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> GateRule:
+        if self.against is not None and (self.min is not None or self.max is not None):
+            raise ValueError("give min and max, or against with its margin, in rules of their own")
+        if self.against is None and self.model_fields_set & {"margin", "confidence"}:
+            raise ValueError("margin and confidence belong to a rule with `against: live`")
+        if self.slice is not None and self.metric in ("agreement", "size_mb", "latency_ms", "ndcg", "recall"):
+            raise ValueError(f"{self.metric} is not measured by slice")
+        if self.against is not None and self.metric == "agreement":
+            raise ValueError("agreement is that of the candidate with its own training; the live model has none")
+        return self

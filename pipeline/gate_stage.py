@@ -1,0 +1,65 @@
+"""The gate on a finished line: what its rules need is brought together, and its decision written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import runs
+from pipeline.artefacts import Artefact
+from pipeline.config import Config
+from pipeline.evaluate_spec import GateRule
+from pipeline.gate import Verdict, judge
+from pipeline.live_model import Compared, Contest, folder_mb, measured_ms
+from pipeline.stages import SAVED_MODEL
+from preprocessing.dataset import open_dataset
+from preprocessing.errors import ArtefactError
+from serving.version_store import latest, read_metadata, version_path
+
+__all__ = ["gate_run"]
+
+
+def gate_run(config: Config, run: Path, *, dataset: Path, export: Artefact, evaluation: Artefact) -> list[Verdict]:
+    """Judges a model by the config's rules, writes the verdicts into its run folder and returns them.
+
+    Args:
+        config: has the rules.
+        run: the run folder.
+        dataset: folder of the dataset that the model was evaluated on.
+        export: the model.
+        evaluation: its metrics and scores.
+    """
+    saved_model = export.folder / SAVED_MODEL
+
+    def scores(split: str) -> npt.NDArray[np.float32]:
+        loaded: npt.NDArray[np.float32] = np.load(evaluation.folder / f"scores-{split}.npy", allow_pickle=False)
+        return loaded
+
+    def measure(rule: GateRule) -> float:
+        if rule.metric == "size_mb":
+            return folder_mb(saved_model)
+        return measured_ms([saved_model], open_dataset(dataset), num_rows=config.evaluate.latency_rows)[0]
+
+    def contest(live: Path) -> Callable[[GateRule], Compared]:
+        return Contest(config, open_dataset(dataset), candidate=saved_model, scores=scores, live=live).compare
+
+    live = _live_model(config.store(), export.key)
+    compare = live if isinstance(live, str) else contest(live)
+    verdicts = judge(config.gate, evaluation.content, measure=measure, compare=compare)
+    runs.write_verdicts(run, verdicts)
+    return verdicts
+
+
+def _live_model(store: Path, export_key: str) -> Path | str:
+    """Returns the SavedModel of the live version, or why there is none to compare with."""
+    version = latest(store)
+    if version is None:
+        return "no live model to compare with"
+    try:
+        same = read_metadata(store, version).get("export_key") == export_key
+    except ArtefactError:
+        same = False
+    return f"this model is live, as version {version}" if same else version_path(store, version)
