@@ -15,7 +15,7 @@ from serving.client import Arrays, ModelVersion, SignatureInfo
 from serving.rows import InputColumn
 from serving.server.status import Code, StatusError
 
-__all__ = ["RestTransport"]
+__all__ = ["RestTransport", "code_of"]
 
 _CODES = {
     400: Code.INVALID_ARGUMENT,
@@ -36,6 +36,11 @@ _DTYPES: dict[str, type[np.generic]] = {
     "DT_INT32": np.int32,
     "DT_BOOL": np.bool_,
 }
+
+
+def code_of(http_status: int) -> Code:
+    """Returns the status code that an HTTP status stands for."""
+    return Code.OK if http_status == httpx.codes.OK else _CODES.get(http_status, Code.UNKNOWN)
 
 
 class RestTransport:
