@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from models.config import ModelSpec
 from pipeline.__main__ import app
 from pipeline.config import load_config
+from pipeline.evaluate_spec import EvaluateSpec, GateRule
 from pipeline.train_spec import StrategySpec, TrainSpec
 from preprocessing.spec import DataCheck, DerivedColumn, FeatureSpec, JoinSpec
 
@@ -29,6 +30,8 @@ PARTS: dict[str, TypeAdapter[Any]] = {
     "strategy": TypeAdapter(StrategySpec),
     "model": TypeAdapter(ModelSpec),
     "train": TypeAdapter(TrainSpec),
+    "evaluate": TypeAdapter(EvaluateSpec),
+    "gate": TypeAdapter(tuple[GateRule, ...]),
 }
 
 
