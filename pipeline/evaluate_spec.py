@@ -60,6 +60,9 @@ class EvaluateSpec(BaseModel):
     slices: tuple[SliceSpec, ...] = ()
     resamples: int = Field(200, ge=0, description="Of the bootstrap over users that gives intervals; 0 for none.")
     confidence: float = Field(0.95, gt=0.5, lt=1, description="Of the intervals.")
+    importance_rows: int = Field(
+        20_000, ge=0, description="Test rows on which each column's permutation importance is measured; 0 for none."
+    )
     latency_rows: int = Field(32, ge=1, description="Rows of a request whose latency is measured.")
 
 

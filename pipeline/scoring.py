@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from serving.export import DEFAULT_SIGNATURE
 from serving.server.servable import Servable
 from serving.server.signature import Signature
 
-__all__ = ["ScoredRows", "loaded_model", "read_rows", "score_rows", "score_split"]
+__all__ = ["ScoredRows", "input_tensors", "loaded_model", "read_rows", "score_rows", "score_split"]
 
 _DTYPES = {"DT_STRING": "string", "DT_INT64": "int64", "DT_FLOAT": "float32"}
 
@@ -123,8 +124,13 @@ def score_rows(servable: Servable, rows: pa.Table, labels: Sequence[str]) -> npt
     absent = [name for name in labels if name not in signature.output_tensors]
     if absent:
         raise ArtefactError(f"{servable.path} gives no {absent[0]!r}; it gives {', '.join(signature.output_tensors)}")
-    outputs = servable.run(DEFAULT_SIGNATURE, raw_tensors(rows, _raw_columns(signature)), list(labels))
+    outputs = servable.run(DEFAULT_SIGNATURE, input_tensors(servable, rows), list(labels))
     return np.stack([outputs[name] for name in labels], axis=1)
+
+
+def input_tensors(servable: Servable, rows: pa.Table) -> dict[str, npt.NDArray[Any]]:
+    """Returns what a model's `serving_default` takes of raw rows, by input: [N], or [N, L] for lists."""
+    return raw_tensors(rows, _raw_columns(servable.signature(DEFAULT_SIGNATURE)))
 
 
 def _raw_columns(signature: Signature) -> list[RawColumn]:

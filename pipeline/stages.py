@@ -7,6 +7,7 @@ source makes anew what follows from it. `pipeline.line` runs them; the gate and 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,7 @@ SAVED_MODEL = "saved_model"
 BEST = "best"
 
 # Raised when a change of our code changes what a stage writes: older artefacts are then made anew.
-_CODE_VERSIONS = {"examples": 2, "dataset": 3, "train": 1, "export": 1, "evaluate": 2}
+_CODE_VERSIONS = {"examples": 2, "dataset": 3, "train": 1, "export": 1, "evaluate": 3}
 
 
 def plan(stage: str, config: Config, inputs: Inputs) -> Plan:
@@ -240,7 +241,20 @@ def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path,
         np.save(folder / f"scores-{split}.npy", scored.scores, allow_pickle=False)
         own = np.load(trained / f"scores-{split}.npy", allow_pickle=False)
         metrics[split]["agreement"] = _agreement(own, scored.scores, split, config.evaluate.agreement)
+    metrics["test"]["importance"] = _importance(config, dataset, needs["export"].folder / SAVED_MODEL)
     return metrics
+
+
+def _importance(config: Config, dataset: Dataset, saved_model: Path) -> dict[str, float | None]:
+    from pipeline.importance import permutation_importance
+
+    num_rows, batch_size = config.evaluate.importance_rows, config.evaluate.batch_size
+    if not num_rows:
+        return {}
+    lost = permutation_importance(
+        saved_model, dataset, "test", num_rows=num_rows, batch_size=batch_size, seed=config.seed
+    )
+    return {name: value if math.isfinite(value) else None for name, value in lost.items()}
 
 
 def _agreement(own: np.ndarray, exported: np.ndarray, split: str, bound: float) -> float:
