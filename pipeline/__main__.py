@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from pipeline import cluster_commands, data_commands, deploy_commands
+from pipeline import cluster_commands, data_commands, deploy_commands, store_commands
 from pipeline.config import Config, load_config
 from pipeline.interrupts import noticed_interrupts
 from pipeline.quiet import import_tensorflow, quiet_libraries
@@ -186,13 +186,14 @@ def publish(
     from pipeline.display import Display
 
     loaded = load_config(config, set_ or ())
-    version = line.publish(loaded, forced=why)
-    Display().console.print(str(loaded.store() / str(version)), soft_wrap=True)
+    display = Display()
+    version = line.publish(loaded, forced=why, display=display)
+    display.console.print(str(loaded.store() / str(version)), soft_wrap=True)
 
 
 @app.command()
 def serve(config: ConfigPath, set_: Overrides = None) -> None:
-    """Serve the newest version of the store until interrupted."""
+    """Serve the labelled versions of the store until interrupted; labels may move meanwhile."""
     from pipeline.serve import serve_forever
 
     serve_forever(load_config(config, set_ or ()))
@@ -222,6 +223,7 @@ def predict(
 data_commands.register(app)
 cluster_commands.register(app)
 deploy_commands.register(app)
+store_commands.register(app)
 
 if __name__ == "__main__":
     main()

@@ -13,6 +13,7 @@ from pipeline.display import Display, shown
 from pipeline.faults import plain_faults
 from pipeline.gate import Verdict
 from pipeline.gate_stage import gate_run
+from pipeline.store_place import after_publication
 from preprocessing.errors import GateError
 
 __all__ = ["gate", "publish", "run", "run_stages"]
@@ -40,9 +41,16 @@ def run(config: Config, *, display: Display) -> Path:
         store=config.store(),
         version=version,
     )
-    if not passed:
+    if version is None:
         raise GateError(_failure(verdicts, folder))
+    _after_publication(config, version, why=f"passed the gate: {folder.name}", display=display)
     return folder
+
+
+def _after_publication(config: Config, version: int, *, why: str, display: Display) -> None:
+    after_publication(
+        config, version, why=why, say=lambda text: display.console.print(text, markup=False, soft_wrap=True)
+    )
 
 
 def _run_folder_faults(config: Config) -> AbstractContextManager[None]:
@@ -92,10 +100,19 @@ def gate(config: Config, *, display: Display) -> Path:
     return folder
 
 
-def publish(config: Config, *, forced: str = "") -> int:
-    """Publishes the judged model and returns its version; with a reason to, also one that did not pass."""
+def publish(config: Config, *, forced: str = "", display: Display) -> int:
+    """Publishes and promotes the judged model and returns its version; with a reason to, also one that did not pass.
+
+    Raises:
+        GateError: if it did not pass, and no reason is given.
+        ServingError: if it is published and a running server does not load it.
+    """
     inputs = stages.find_inputs(config)
     export = open_artefact(stages.plan("export", config, inputs))
     evaluation = open_artefact(stages.plan("evaluate", config, inputs))
     with _run_folder_faults(config):
-        return runs.publish_run(config, runs.open_run(config, evaluation), export, forced=forced)
+        folder = runs.open_run(config, evaluation)
+        version = runs.publish_run(config, folder, export, forced=forced)
+    why = f"forced: {forced}" if forced else f"passed the gate: {folder.name}"
+    _after_publication(config, version, why=why, display=display)
+    return version

@@ -85,7 +85,9 @@ def publish_run(config: Config, run: Path, export: Artefact, *, forced: str = ""
         "gate": gate,
         "forced": forced if not gate["passed"] else "",
     }
-    version = publish(config.store(), export.folder / SAVED_MODEL, metadata=metadata)
+    version = publish(
+        config.store(), export.folder / SAVED_MODEL, metadata=metadata, why=metadata["forced"] or run.name
+    )
     write_json(run / PUBLISHED, {"store": str(config.store()), "version": version})
     return version
 

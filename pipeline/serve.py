@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -15,13 +16,19 @@ import pyarrow as pa
 from pipeline import stages
 from pipeline.artefacts import open_artefact
 from pipeline.config import Config
+from pipeline.deploy_serve import BATCHING_FILE, MONITORING_FILE, config_texts
+from pipeline.store_place import place_of
 from preprocessing.dataset import open_dataset
 from preprocessing.errors import ArtefactError, ConfigError, ServingError
 from serving.client import connect
+from serving.deployment import ServerFiles, production_flags
+from serving.history import read_events
+from serving.labels import promote
 from serving.launch import ServeOptions, find_binary, serve_command, wait_until_available
+from serving.models_config import MODELS_FILE, read_model, write_model, write_text
 from serving.version_store import latest
 
-__all__ = ["predict_rows", "serve_forever"]
+__all__ = ["predict_rows", "serve_forever", "serve_options"]
 
 ROWS_PER_REQUEST = 512
 TIMEOUT_S = 30.0
@@ -31,25 +38,57 @@ def serve_forever(config: Config) -> None:
     """Becomes the model server: this process is replaced by it, so that signals reach it and nothing else.
 
     Raises:
-        ArtefactError: if the store has no version.
+        ArtefactError: if the store has no version, or none that is promoted.
         ServingError: if the server cannot be started.
     """
-    store = config.store()
-    if latest(store) is None:
-        raise ArtefactError(f"{store} holds no version; run `rankmill run` first")
-    options = ServeOptions(
-        model_name=config.export.model_name,
-        model_base_path=store,
-        port=config.serve.port,
-        rest_api_port=config.serve.rest_port,
-        bind_address=config.serve.host,
-    )
+    options = serve_options(config)
     command = serve_command(options, backend="docker" if config.serve.docker else "auto", binary=find_binary())
     print(" ".join(command), flush=True)  # noqa: T201
     try:
         os.execvp(command[0], command)
     except OSError as error:
         raise ServingError(f"cannot start {command[0]}: {error}") from error
+
+
+def serve_options(config: Config) -> ServeOptions:
+    """Returns what a server of the store is started with; its config files are written.
+
+    Raises:
+        ArtefactError: if the store has no version, or none that is promoted.
+    """
+    root = config.store().absolute().parent
+    _ensure_promoted(config)
+    folder = Path(config.work_dir).absolute() / "serve"
+    for name, text in config_texts(config).items():
+        write_text(folder / name, text)
+    batching = None if config.serve.batching is None else folder / BATCHING_FILE
+    files = ServerFiles(models=root / MODELS_FILE, monitoring=folder / MONITORING_FILE, batching=batching)
+    flags = production_flags(files, threads=config.serve.threads, poll_s=config.serve.poll_s)
+    return ServeOptions(
+        model_name=config.export.model_name,
+        model_config_file=files.models,
+        port=config.serve.port,
+        rest_api_port=config.serve.rest_port,
+        bind_address=config.serve.host,
+        flags={name: value for name, value in flags.items() if name != "model_config_file"},
+        mounts=(root, folder),
+    )
+
+
+def _ensure_promoted(config: Config) -> None:
+    """Makes sure that servers are told of the model: a store filled before there were labels serves its newest."""
+    store = config.store().absolute()
+    newest = latest(store)
+    if newest is None:
+        raise ArtefactError(f"{store} holds no version; run `rankmill run` first")
+    served = read_model(store.parent, store.name)
+    if served is not None and served.versions:
+        if served.base_path != store:  # the folder was moved
+            write_model(store.parent, dataclasses.replace(served, base_path=store))
+        return
+    if config.export.promote == "none" or any(event.action == "promote" for event in read_events(store)):
+        raise ArtefactError(f"no version in {store} is promoted; promote one: rankmill promote CONFIG {newest}")
+    promote(dataclasses.replace(place_of(config, lambda _: None), servers=()), newest, why="a server was started")
 
 
 def predict_rows(

@@ -32,8 +32,8 @@ _LOG_LINES = 20
 class ServeOptions:
     """What to serve and where; `flags` are further flags of the model server by name.
 
-    Give `model_base_path`, or `model_config_file` for several models. With a container, `mounts` are the folders
-    that the config file names: they are mounted, read-only, under the same paths.
+    Give `model_base_path`, or `model_config_file` for several models. With a container, the folder of that file and
+    `mounts`, the folders that it and the flags name, are mounted, read-only, under the same paths.
     """
 
     model_name: str = "default"
@@ -100,8 +100,10 @@ def _docker_command(options: ServeOptions, image: str) -> list[str]:
     if options.rest_api_port:
         command += ["-p", f"{options.bind_address}:{options.rest_api_port}:8501"]
     if options.model_config_file is not None:
-        for path in (options.model_config_file, *options.mounts):
-            command += ["-v", f"{path.absolute()}:{path.absolute()}:ro"]
+        # The folder of the file: a file that is mounted by itself stays the old one when it is replaced by rename.
+        folders = {path.absolute(): None for path in (options.model_config_file.parent, *options.mounts)}
+        for path in folders:
+            command += ["-v", f"{path}:{path}:ro"]
         return [*command, image, *_model_flags(options), *_further_flags(options.flags)]
     base_path = (options.model_base_path or Path()).absolute()
     command += ["-v", f"{base_path}:/models/{options.model_name}:ro", "-e", f"MODEL_NAME={options.model_name}"]

@@ -1,14 +1,14 @@
 """Numbered versions of a model in one folder, as TF Serving reads it: complete, or not there.
 
-A version is copied under a name that is no number, checked, and renamed. Numbers come from a durable counter: they
-only grow, and one whose version was deleted is never given again. A lock keeps two publishers apart.
+A version is copied under a name that is no number, checked, given a manifest with checksums, and renamed. Numbers
+come from a durable counter: they only grow, and one whose version was deleted is never given again. A lock keeps two
+publishers apart.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,28 +19,48 @@ from filelock import FileLock, Timeout
 
 from preprocessing.errors import ArtefactError
 from preprocessing.manifest import sync_folder, write_json
+from serving import history
+from serving.preflight import check_disk, copy_bytes
+from serving.saved_model_files import check_same_files, check_saved_model
 from serving.server.discovery import list_versions
+from serving.version_files import write_manifest
 
-__all__ = ["METADATA", "latest", "publish", "read_metadata", "version_path", "versions"]
+__all__ = ["METADATA", "latest", "publish", "read_metadata", "remove", "version_path", "versions"]
 
 METADATA = "rankmill.json"
 EXPORT_KEY = "export_key"
 _COUNTER = ".rankmill-counter.json"
 _LOCK = ".rankmill.lock"
 _TEMPORARY = ".tmp-"
-_SHARD = re.compile(r"variables\.data-(\d{5})-of-(\d{5})")
 
 
-def publish(store: Path, export: Path, *, metadata: Mapping[str, Any], lock_timeout_s: float = 600.0) -> int:
+def publish(
+    store: Path,
+    export: Path,
+    *,
+    metadata: Mapping[str, Any],
+    why: str = "",
+    extras: Mapping[str, Path] | None = None,
+    lock_timeout_s: float = 600.0,
+) -> int:
     """Makes the SavedModel at `export` the next version of `store` and returns its number.
 
     Files are hard-linked where the file system allows it, so `export` must not be changed in place later.
     If the latest version was published with the same `metadata["export_key"]`, that version is returned.
 
+    Args:
+        store: folder of the model's versions.
+        export: the SavedModel.
+        metadata: what is to be known of the version; JSON values.
+        why: for the history.
+        extras: further files and folders of the version, by their name in it.
+        lock_timeout_s: how long to wait for another publisher.
+
     Raises:
-        ArtefactError: if `export` is no complete SavedModel, or the store cannot be written or locked.
+        ArtefactError: if `export` is no complete SavedModel, there is no room for it, or the store cannot be written
+            or locked.
     """
-    _check_saved_model(export)
+    check_saved_model(export)
     try:
         json.dumps(dict(metadata))
     except (TypeError, ValueError) as error:
@@ -49,7 +69,14 @@ def publish(store: Path, export: Path, *, metadata: Mapping[str, Any], lock_time
         store.mkdir(parents=True, exist_ok=True)
         with _locked(store, lock_timeout_s):
             present = _same_key(store, metadata.get(EXPORT_KEY))
-            return _add(store, export, metadata) if present is None else present
+            if present is not None:
+                return present
+            sources = {"": export, **(extras or {})}
+            needed = sum(copy_bytes(source, store) for source in sources.values())
+            check_disk(store, needed_bytes=needed, what=f"a copy of {export}")
+            number = _add(store, sources, metadata)
+            history.append(store, history.Event("publish", number, why=why))
+            return number
     except OSError as error:
         raise ArtefactError(f"cannot publish {export} into {store}: {error}; nothing was published") from error
 
@@ -114,16 +141,38 @@ def _same_key(store: Path, key: object) -> int | None:
         return None
 
 
-def _add(store: Path, export: Path, metadata: Mapping[str, Any]) -> int:
+def remove(store: Path, version: int, *, lock_timeout_s: float = 600.0) -> None:
+    """Removes a version: at once for whoever looks for it, then file by file.
+
+    Raises:
+        ArtefactError: if there is no such version, or it cannot be removed.
+    """
+    with _locked(store, lock_timeout_s):
+        path = version_path(store, version)
+        gone = store / f"{_TEMPORARY}removed-{version}"
+        try:
+            shutil.rmtree(gone, ignore_errors=True)
+            path.rename(gone)
+            sync_folder(store)
+            shutil.rmtree(gone)
+        except OSError as error:
+            raise ArtefactError(f"{path} cannot be removed: {error}") from error
+
+
+def _add(store: Path, sources: Mapping[str, Path], metadata: Mapping[str, Any]) -> int:
     for left_over in store.glob(f"{_TEMPORARY}*"):
         # The lock is ours: whoever made it is gone.
         shutil.rmtree(left_over)
     number = _next_number(store)
     temporary = store / f"{_TEMPORARY}{number}"
     try:
-        shutil.copytree(export, temporary, copy_function=_link_or_copy)
-        _check_same_files(export, temporary)
+        shutil.copytree(sources[""], temporary, copy_function=_link_or_copy)
+        check_same_files(sources[""], temporary)
+        for name, source in sources.items():
+            if name:
+                _bring(source, temporary / name)
         write_json(temporary / METADATA, {**metadata, "version": number})
+        write_manifest(temporary, version=number)
         _sync_tree(temporary)
         temporary.rename(store / str(number))
     except BaseException:
@@ -145,6 +194,14 @@ def _next_number(store: Path) -> int:
     return number
 
 
+def _bring(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link_or_copy, dirs_exist_ok=True)
+    else:
+        _link_or_copy(str(source), str(target))
+
+
 def _link_or_copy(source: str, target: str) -> str:
     try:
         os.link(os.path.realpath(source), target)
@@ -152,17 +209,6 @@ def _link_or_copy(source: str, target: str) -> str:
         # Another file system, or one without hard links.
         shutil.copyfile(source, target)
     return target
-
-
-def _check_same_files(export: Path, copied: Path) -> None:
-    expected, found = _sizes(export), _sizes(copied)
-    if expected != found:
-        wrong = sorted(set(expected.items()) ^ set(found.items()))[0][0]
-        raise ArtefactError(f"{copied / wrong} differs from {export / wrong}: was the export changed meanwhile?")
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    return {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
 def _sync_tree(folder: Path) -> None:
@@ -173,17 +219,3 @@ def _sync_tree(folder: Path) -> None:
         finally:
             os.close(descriptor)
     sync_folder(folder)
-
-
-def _check_saved_model(export: Path) -> None:
-    """Raises ArtefactError if files of a SavedModel are missing; whether it runs is for the gate to say."""
-    graph = export / "saved_model.pb"
-    if not graph.is_file() or not graph.stat().st_size:
-        raise ArtefactError(f"{export} is not a SavedModel: saved_model.pb is missing or empty")
-    variables = export / "variables"
-    if not variables.is_dir():
-        return
-    found = [match for path in variables.iterdir() if (match := _SHARD.fullmatch(path.name))]
-    complete = bool(found) and len(found) == int(found[0][2]) and (variables / "variables.index").is_file()
-    if not complete and any(variables.iterdir()):
-        raise ArtefactError(f"{variables} is incomplete: it needs variables.index and every shard; export again")

@@ -1,5 +1,6 @@
 """Numbered versions that appear whole."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -33,7 +34,11 @@ def test_publishes_the_files_as_they_are_with_metadata_beside(tmp_path: Any, exp
     assert publish(store, export, metadata={"run": "r1", "auc": 0.75}) == 1
     found = _files(version_path(store, 1))
     assert json.loads(found.pop("rankmill.json")) == {"run": "r1", "auc": 0.75, "version": 1}
+    manifest = json.loads(found.pop("manifest.json"))
     assert found == before == _files(export)
+    assert manifest["version"] == 1
+    assert manifest["files"]["saved_model.pb"] == {"size": 5, "sha256": hashlib.sha256(b"graph").hexdigest()}
+    assert set(manifest["files"]) == {*before, "rankmill.json"}
     assert read_metadata(store, 1)["run"] == "r1"
     assert [name for name in os.listdir(store) if not name.startswith(".")] == ["1"]
 
