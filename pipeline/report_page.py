@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pipeline.column_figures import shown_name
@@ -16,7 +16,7 @@ from pipeline.report_plots import plot_label_rate, plot_rows
 from preprocessing.drift import OTHERS
 from preprocessing.spec import SPLITS
 
-__all__ = ["page", "write_page"]
+__all__ = ["page", "page_template", "write_page", "write_text"]
 
 _TEMPLATE = "data_report.html"
 _COUNT_TITLES = {
@@ -30,13 +30,18 @@ _COUNT_TITLES = {
 
 def write_page(report: DataReport, path: Path) -> None:
     """Writes the page; a reader sees the old file or the new one, never a part."""
+    write_text(page(report), path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Writes a file; a reader sees the old one or the new one, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(page(report), encoding="utf-8")
+    temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
 
 
-def page(report: DataReport) -> str:
-    """Returns the HTML text of the page."""
+def page_template(name: str) -> Template:
+    """Returns one of our pages, that escapes all text."""
     environment = Environment(
         loader=PackageLoader("pipeline"),
         autoescape=True,
@@ -45,9 +50,14 @@ def page(report: DataReport) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"count": _count, "share": _share, "title": shown_name}
+    return environment.get_template(name)
+
+
+def page(report: DataReport) -> str:
+    """Returns the HTML text of the page."""
     dated = len(report.periods) > 1
     # The text in plots has been escaped by the library that drew them.
-    return environment.get_template(_TEMPLATE).render(
+    return page_template(_TEMPLATE).render(
         report=report,
         others=OTHERS,
         counts=_other_counts(report.counts),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline.data_report import PeriodFigures
 
-__all__ = ["plot_label_rate", "plot_rows"]
+__all__ = ["COLOUR", "draw_svg", "plot_label_rate", "plot_rows"]
 
 _SIZE_INCHES = (5.2, 2.3)  # narrow, so that its text can be read on a phone
-_COLOUR = "#2458c5"
+COLOUR = "#2458c5"
 _MAX_TICKS = 8
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 _MANY = 40  # points, beyond which marks would run together
@@ -47,24 +47,32 @@ def plot_label_rate(periods: Sequence[PeriodFigures], label: str) -> str:
 
 
 def _plot(periods: Sequence[PeriodFigures], values: Sequence[float], *, as_bars: bool) -> str:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
-    with rc_context(_SETTINGS):
-        figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
-        axes = figure.add_subplot()
+    def draw(axes: Any) -> None:
         places = range(len(values))
         if as_bars:
-            axes.bar(places, values, color=_COLOUR, width=0.8)
+            axes.bar(places, values, color=COLOUR, width=0.8)
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         else:
-            axes.plot(places, values, color=_COLOUR, marker="o" if len(values) <= _MANY else "", markersize=3.5)
+            axes.plot(places, values, color=COLOUR, marker="o" if len(values) <= _MANY else "", markersize=3.5)
             axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0))
         axes.set_ylim(0, 1.1 * max((value for value in values if math.isfinite(value)), default=0.0) or 1.0)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4))
         step = -(-len(values) // _MAX_TICKS)
         axes.set_xticks(list(places)[::step], [_short(period.period) for period in periods][::step])
+
+    return draw_svg(draw)
+
+
+def draw_svg(draw: Callable[[Any], None]) -> str:
+    """Returns the SVG of what `draw` puts on a pair of axes."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(_SETTINGS):
+        figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
+        draw(figure.add_subplot())
         sink = io.StringIO()
         figure.savefig(sink, format="svg", metadata=_NO_METADATA, transparent=True)
     text = sink.getvalue()
