@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from models.replicas import Replicas
+from models.replicas import Replicas, as_moved
 
 __all__ = ["Counts", "Exchange"]
 
@@ -121,14 +121,15 @@ class Exchange:
         call = self._calls.get(local, 0)
         self._calls[local] = call + 1
         with tf.device(self._replicas.devices[local]):
-            return operation(
-                input=tf.identity(value),
+            moved = operation(
+                input=tf.identity(as_moved(value)),
                 group_size=self._replicas.count,
                 group_key=self._group_key,
                 instance_key=call * _KEYS_PER_CALL + size_class,
                 ordering_token=[],
                 communication_hint="auto",
             )
+            return as_moved(moved, back_to=value.dtype)
 
     def _merged(self, merge: Callable[[list[tuple[tf.Tensor, ...]]], list[tf.Tensor]], *own: tf.Tensor) -> tf.Tensor:
         """Returns this replica's entry of what `merge` makes of all replicas' tensors."""

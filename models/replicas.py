@@ -13,7 +13,17 @@ import tensorflow as tf
 
 from preprocessing.errors import TrainingError
 
-__all__ = ["Replicas"]
+__all__ = ["Replicas", "as_moved"]
+
+
+def as_moved(value: tf.Tensor, *, back_to: tf.DType = tf.float16) -> tf.Tensor:
+    """Returns the bits of a bfloat16 tensor under the name of a type that TensorFlow moves between processes.
+
+    What moves them does no arithmetic. Other types stay, and `back_to` bfloat16 makes the way back.
+    """
+    if tf.bfloat16 not in (value.dtype, back_to):
+        return value
+    return tf.bitcast(value, back_to)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +147,8 @@ class Replicas:
         """Returns [n, ...] of all replicas, one below the other in replica order: [R n, ...]."""
         if self.count == 1:
             return value
-        return self._context().all_gather(self._placed(value), axis=0)
+        gathered = self._context().all_gather(self._placed(as_moved(value)), axis=0)
+        return as_moved(gathered, back_to=value.dtype)
 
     def told(self, value: int) -> list[int]:
         """Returns the int64 values of all processes, once every one has called it; from outside of a step."""

@@ -75,6 +75,7 @@ def on_servers(
 ) -> Engine:
     """Returns the engine of the coordinator of `strategy`."""
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    _end_without_the_dead(coordinator)
 
     @tf.function
     def train_step(records: tf.Tensor, step: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
@@ -112,6 +113,20 @@ def on_servers(
         return collect_scores(_in_order(coordinator, score, found, ahead=4 * num_workers), dataset, split)
 
     return Engine(batches, execute, scores, num_workers)
+
+
+def _end_without_the_dead(coordinator: Any) -> None:
+    """Lets a coordinator end although a worker died: by itself it waits, for ever, for that worker to come back.
+
+    Its `stop` takes a lock that the thread which waits for the worker holds. What is done under the lock needs none.
+    """
+    handler = coordinator._cluster.failure_handler
+
+    def stop() -> None:
+        handler._should_preemption_thread_run = False
+        handler._cluster_due_for_update_or_finish.set()
+
+    handler.stop = stop
 
 
 def _in_order(

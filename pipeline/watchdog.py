@@ -83,6 +83,7 @@ class Watchdog:
         }  # fmt: skip
         self._moved_at = time.monotonic()
         self._told_stall = False
+        self._looking = threading.Lock()  # so that a loss is told once, by the watching thread or the training one
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -126,6 +127,7 @@ class Watchdog:
             self._write()
             lost = self._find_lost()
             if lost is not None:
+                self.stop(FAILED, message=lost)  # the others hear the reason, not only a silence
                 self._on_lost(lost)
                 return
             self._tell_stall()
@@ -138,20 +140,31 @@ class Watchdog:
             temporary.replace(self._path)
 
     def _find_lost(self) -> str | None:
+        with self._looking:
+            return self._look_for_lost()
+
+    def _look_for_lost(self) -> str | None:
         for name, peer in self._peers.items():
             peer.look()
             if peer.told or peer.sign is None:
                 continue
-            text = self._verdict(Sighting(name, peer.sign, peer.silent_s()))
+            text = self._verdict(Sighting(name, peer.sign, peer.silent_s()), was_restarted=peer.was_restarted)
             if text is None:
                 continue
             peer.told = True
             if name not in self._survivable:
                 return text
-            self._say(f"{text}; the others go on")
+            self._say(f"{text}; {self._what_now()}")
         return None
 
-    def _verdict(self, seen: Sighting) -> str | None:
+    def _what_now(self) -> str:
+        """Returns what becomes of the job after the death of a peer that it survives."""
+        left = [name for name, peer in self._peers.items() if name in self._survivable and not peer.told]
+        return "the others go on" if left else "none is left of its kind: nothing moves until one is started again"
+
+    def _verdict(self, seen: Sighting, *, was_restarted: bool) -> str | None:
+        if was_restarted and seen.name not in self._survivable:
+            return f"{describe(seen)} was started again and has lost what it held"
         if seen.state == FAILED and seen.sign is not None:
             return f"{describe(seen)}: {seen.sign['message']}"
         if seen.state == RUNNING and seen.silent_s > self._spec.dead_after_s:
@@ -177,6 +190,7 @@ class _Peer:
         self._changed_at = time.monotonic()
         self.sign: dict[str, Any] | None = None
         self.told = False
+        self.was_restarted = False
 
     def look(self) -> None:
         """Reads the file; a process that was started anew is watched anew."""
@@ -184,6 +198,7 @@ class _Peer:
         if found is None or found == self._seen:
             return
         if self.sign is None or found["started_ns"] != self.sign["started_ns"]:
+            self.was_restarted = self.sign is not None
             self.told = False
         self._seen = self.sign = found
         self._changed_at = time.monotonic()

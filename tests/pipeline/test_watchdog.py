@@ -21,13 +21,20 @@ def until(condition: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
 class Pair:
     """Two processes as two watchdogs in one; the peer can fall silent."""
 
-    def __init__(self, folder: Path, spec: WatchdogSpec = SPEC, **options: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spec: WatchdogSpec = SPEC,
+        *,
+        peers: tuple[str, ...] = ("worker-1",),
+        **options: tuple[str, ...],
+    ) -> None:
         self.lost: list[str] = []
         self.said: list[str] = []
         self.me = Watchdog(
             folder,
             "worker-0",
-            peers=["worker-1"],
+            peers=peers,
             spec=spec,
             on_lost=self.lost.append,
             say=self.said.append,
@@ -69,16 +76,54 @@ def test_a_peer_that_is_done_is_not_missed(tmp_path: Path) -> None:
     assert not pair.lost
 
 
-def test_the_death_of_one_that_can_be_spared_is_said_only(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, survivable=("worker-1",))
+@pytest.mark.parametrize(
+    ("spared", "end"),
+    [
+        (("worker-1", "worker-2"), "gone; the others go on"),
+        (("worker-1",), "gone; none is left of its kind: nothing moves until one is started again"),
+    ],
+)
+def test_the_death_of_one_that_can_be_spared_is_said_only(tmp_path: Path, spared: tuple[str, ...], end: str) -> None:
+    pair = Pair(tmp_path, peers=spared, survivable=spared)
     pair.me.start()
     pair.peer.start()
     pair.peer.stop(FAILED, message="gone")
     until(lambda: bool(pair.said))
     assert pair.said == [pair.said[0]]
-    assert pair.said[0].endswith("gone; the others go on")
+    assert pair.said[0].endswith(end)
     pair.me.stop()
     assert not pair.lost
+
+
+def test_who_ends_for_the_death_of_another_says_whose(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.me.start()
+    pair.peer.start()
+    until(lambda: pair.me.sightings()[0].state == "running")
+    pair.peer._ended.set()
+    until(lambda: bool(pair.lost))
+    left = json.loads((tmp_path / "worker-0.json").read_text())
+    assert left["state"] == "failed"
+    assert left["message"] == pair.lost[0]
+
+
+@pytest.mark.parametrize("spared", [(), ("worker-1",)])
+def test_one_that_was_started_again_has_lost_what_it_held(tmp_path: Path, spared: tuple[str, ...]) -> None:
+    pair = Pair(tmp_path, survivable=spared)
+    pair.me.start()
+    pair.peer.start()
+    until(lambda: pair.me.sightings()[0].state == "running")
+    pair.peer._ended.set()
+    again = Watchdog(tmp_path, "worker-1", peers=[], spec=SPEC, on_lost=pair.lost.append, say=lambda _text: None)
+    again.start()
+    if spared:
+        time.sleep(2 * SPEC.dead_after_s)
+        assert not pair.lost
+    else:
+        until(lambda: bool(pair.lost))
+        assert pair.lost[0].endswith("was started again and has lost what it held")
+    pair.me.stop()
+    again.stop()
 
 
 def test_files_of_an_earlier_run_are_no_signs(tmp_path: Path) -> None:
