@@ -30,6 +30,8 @@ setup(
         "starlette>=0.40",
         "uvicorn>=0.30",
         "httpx>=0.27",
+        "aiohttp>=3.11,<4",
+        "tenacity>=9,<10",
         "redis>=5,<8",
     ],
     extras_require={

@@ -1,54 +1,42 @@
-"""A synchronous client of any server that speaks TF Serving's protocols: rows in, outputs out.
+"""A client of any server that speaks TF Serving's protocols: rows in, outputs out.
 
 `with connect("127.0.0.1:8500") as client: client.predict("shop", [{"user_id": "u1", "price": 9.5}])`
+
+`serving.client_async` has the same for asyncio. Errors are those of `serving.client_errors`, all a `ServingError`.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
-from serving.rows import InputColumn, rows_to_arrays
-from serving.server.status import Code, StatusError
+from preprocessing.errors import ServingError
+from serving.client_calls import Answer, Asked, ModelVersion, Selected, SignatureInfo
+from serving.client_errors import InvalidRequestError
+from serving.client_record import Exchange, Recorder
+from serving.client_retry import Retries
+from serving.rows import rows_to_arrays
+from serving.server.status import StatusError
 
 __all__ = ["Client", "ModelVersion", "SignatureInfo", "Transport", "connect"]
 
-Arrays = Mapping[str, NDArray[Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class SignatureInfo:
-    """A signature as a server describes it: input columns and the dtype of each output, such as "DT_FLOAT"."""
-
-    inputs: tuple[InputColumn, ...]
-    outputs: Mapping[str, str]
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelVersion:
-    """A version as a server reports it; `state` is START, LOADING, AVAILABLE, UNLOADING or END."""
-
-    version: int
-    state: str
-    error: str
+Rows = Sequence[Mapping[str, Any]]
 
 
 class Transport(Protocol):
     """How requests travel; every method raises StatusError with the server's code."""
 
-    def signature(self, model_name: str, name: str, *, version: int | None) -> SignatureInfo:
+    def signature(self, selected: Selected, name: str, *, timeout_s: float | None = None) -> SignatureInfo:
         """Returns what a signature takes and gives."""
 
-    def predict(
-        self, model_name: str, inputs: Arrays, *, info: SignatureInfo, signature: str, version: int | None
-    ) -> dict[str, NDArray[Any]]:
+    def predict(self, asked: Asked, info: SignatureInfo, *, timeout_s: float | None = None) -> Answer:
         """Returns the outputs for arrays."""
 
-    def versions(self, model_name: str) -> list[ModelVersion]:
+    def versions(self, model_name: str, *, timeout_s: float | None = None) -> list[ModelVersion]:
         """Returns the versions that the server knows."""
 
     def close(self) -> None:
@@ -58,18 +46,22 @@ class Transport(Protocol):
 class Client:
     """Sends rows to a model server; made by `connect`, safe for use by several threads at once."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self._known: dict[tuple[str, str, int | None], SignatureInfo] = {}
+    def __init__(self, transport: Transport, *, recorder: Recorder | None = None) -> None:
+        self._transport, self._recorder = transport, recorder
+        self._known: dict[tuple[Selected, str], SignatureInfo] = {}
 
     def predict(
         self,
         model_name: str,
-        rows: Sequence[Mapping[str, Any]],
+        rows: Rows,
         *,
         version: int | None = None,
+        label: str | None = None,
         signature: str = "serving_default",
+        outputs: Sequence[str] = (),
         ignore_unknown: bool = False,
+        timeout_s: float | None = None,
+        request_id: str = "",
     ) -> dict[str, NDArray[Any]]:
         """Returns each output of the model, one entry a row; strings are object arrays of bytes.
 
@@ -77,48 +69,90 @@ class Client:
             model_name: as the server knows it.
             rows: raw columns by name; what is absent or None is sent as missing.
             version: the newest available one by default.
+            label: instead of a version, such as "stable".
             signature: which takes named raw columns.
+            outputs: the names of those that are wanted; all by default.
             ignore_unknown: drop keys that the signature does not have, instead of refusing the row.
+            timeout_s: deadline of the call with its retries; that of `connect` by default.
+            request_id: decides whether a request log keeps the request, and is written there.
 
         Raises:
             ServingError: if a row does not fit the signature; as StatusError, with `code` and `message`, if the
                 server cannot be reached in time or refuses the request.
         """
-        key = (model_name, signature, version)
-        info = self._known.get(key)
+        return self.ask(
+            Selected(model_name, version, label),
+            rows,
+            signature=signature,
+            outputs=outputs,
+            ignore_unknown=ignore_unknown,
+            timeout_s=timeout_s,
+            request_id=request_id,
+        ).outputs
+
+    def ask(
+        self,
+        selected: Selected,
+        rows: Rows,
+        *,
+        signature: str = "serving_default",
+        outputs: Sequence[str] = (),
+        ignore_unknown: bool = False,
+        timeout_s: float | None = None,
+        request_id: str = "",
+    ) -> Answer:
+        """Returns the outputs as `predict` does, with the version that gave them."""
+        info = self._known.get((selected, signature))
+        looked_up = info is None
         if info is None:
-            return self._send(key, self._look_up(key), rows, ignore_unknown)
+            info = self._look_up(selected, signature, timeout_s)
+
+        def send(info: SignatureInfo) -> Answer:
+            arrays = rows_to_arrays(rows, info.inputs, ignore_unknown=ignore_unknown)
+            asked = Asked(selected, signature, arrays, tuple(outputs))
+            return self._send(asked, info, rows=rows, timeout_s=timeout_s, request_id=request_id)
+
         try:
-            return self._send(key, info, rows, ignore_unknown)
-        except StatusError as error:
-            if error.code not in {Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION}:
+            return send(info)
+        except ServingError as error:
+            if isinstance(error, StatusError) and not isinstance(error, InvalidRequestError):
                 raise
             # A new version may have brought another signature since it was looked up.
-            current = self._look_up(key)
+            current = info if looked_up else self._look_up(selected, signature, timeout_s)
             if current == info:
                 raise
-            return self._send(key, current, rows, ignore_unknown)
+            return send(current)
 
-    def _look_up(self, key: tuple[str, str, int | None]) -> SignatureInfo:
-        model_name, signature, version = key
-        info = self._transport.signature(model_name, signature, version=version)
-        self._known[key] = info
-        return info
+    def ask_arrays(self, asked: Asked, *, timeout_s: float | None = None, rows: Rows = ()) -> Answer:
+        """Returns the answer to arrays that are ready, such as those of the packed form; a log keeps the rows."""
+        key = (asked.selected, asked.signature)
+        info = self._known.get(key) or self._look_up(*key, timeout_s)
+        return self._send(asked, info, rows=rows, timeout_s=timeout_s, request_id="")
 
     def _send(
-        self,
-        key: tuple[str, str, int | None],
-        info: SignatureInfo,
-        rows: Sequence[Mapping[str, Any]],
-        ignore_unknown: bool,
-    ) -> dict[str, NDArray[Any]]:
-        model_name, signature, version = key
-        arrays = rows_to_arrays(rows, info.inputs, ignore_unknown=ignore_unknown)
-        return self._transport.predict(model_name, arrays, info=info, signature=signature, version=version)
+        self, asked: Asked, info: SignatureInfo, *, rows: Rows, timeout_s: float | None, request_id: str
+    ) -> Answer:
+        recorder = self._recorder
+        if recorder is None or not rows or not recorder.wants(request_id):
+            return self._transport.predict(asked, info, timeout_s=timeout_s)
+        started_ms, start_s = time.time_ns() // 1_000_000, time.perf_counter()
+        answer = self._transport.predict(asked, info, timeout_s=timeout_s)
+        latency_ms = (time.perf_counter() - start_s) * 1e3
+        # Copied: the caller may go on with its rows while the log is written.
+        kept = [dict(row) for row in rows]
+        recorder.record(Exchange(kept, asked, info, answer, started_ms, latency_ms, request_id))
+        return answer
 
-    def signature(self, model_name: str, *, name: str = "serving_default", version: int | None = None) -> SignatureInfo:
+    def _look_up(self, selected: Selected, signature: str, timeout_s: float | None) -> SignatureInfo:
+        info = self._transport.signature(selected, signature, timeout_s=timeout_s)
+        self._known[selected, signature] = info
+        return info
+
+    def signature(
+        self, model_name: str, *, name: str = "serving_default", version: int | None = None, label: str | None = None
+    ) -> SignatureInfo:
         """Returns what a signature takes and gives."""
-        return self._look_up((model_name, name, version))
+        return self._look_up(Selected(model_name, version, label), name, None)
 
     def versions(self, model_name: str) -> list[ModelVersion]:
         """Returns the versions of a model that the server knows, newest first."""
@@ -137,19 +171,29 @@ class Client:
         self.close()
 
 
-def connect(target: str, *, api: Literal["grpc", "rest"] = "grpc", timeout_s: float = 10.0) -> Client:
+def connect(
+    target: str,
+    *,
+    api: Literal["grpc", "rest"] = "grpc",
+    timeout_s: float = 10.0,
+    retries: int = 3,
+    recorder: Recorder | None = None,
+) -> Client:
     """Returns a client of the server at `target`, such as "127.0.0.1:8500"; nothing is sent yet.
 
     Args:
         target: host:port of the server's gRPC or HTTP port.
         api: which of the two it is.
-        timeout_s: deadline of each call.
+        timeout_s: deadline of each call, all its tries together.
+        retries: further tries of what a server did not take up (UNAVAILABLE, a refused connection), with waits
+            from 50 ms to 1 s that grow; nothing else is tried again.
+        recorder: keeps some of the requests, such as a `RequestLog`; it is not closed with the client.
     """
     # Imported here: gRPC needs TensorFlow's protos and their start-up time, REST does not.
     if api == "grpc":
         from serving.client_grpc import GrpcTransport
 
-        return Client(GrpcTransport(target, timeout_s=timeout_s))
+        return Client(GrpcTransport(target, timeout_s=timeout_s, retries=Retries(retries)), recorder=recorder)
     from serving.client_rest import RestTransport
 
-    return Client(RestTransport(target, timeout_s=timeout_s))
+    return Client(RestTransport(target, timeout_s=timeout_s, retries=Retries(retries)), recorder=recorder)

@@ -1,102 +1,110 @@
-"""The client's calls over gRPC."""
+"""The client's calls over gRPC, waiting and asyncio."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import grpc
-from numpy.typing import NDArray
-from tensorflow.core.framework import types_pb2
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    get_model_status_pb2,
-    model_pb2,
-    model_service_pb2_grpc,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 
-from serving.client import Arrays, ModelVersion, SignatureInfo
-from serving.rows import InputColumn
+from serving import client_grpc_messages as messages
+from serving.client_calls import Answer, Asked, ModelVersion, Selected, SignatureInfo
+from serving.client_errors import status_error
+from serving.client_retry import Retries
 from serving.server.status import Code, StatusError
-from serving.server.tensors import from_proto, to_proto
 
-__all__ = ["GrpcTransport"]
+__all__ = ["AsyncGrpcTransport", "GrpcTransport"]
 
 _OPTIONS = [
+    # The default of 4 MiB is less than the scores and strings of a large batch.
     ("grpc.max_receive_message_length", 2**31 - 1),
     ("grpc.max_send_message_length", 2**31 - 1),
     ("grpc.enable_http_proxy", 0),
+    # Between tries to connect; the default of 1 s would make a retry before that fail without a try.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
 ]
 
 
 class GrpcTransport:
     """Calls PredictionService and ModelService on one channel."""
 
-    def __init__(self, target: str, *, timeout_s: float) -> None:
+    def __init__(self, target: str, *, timeout_s: float, retries: Retries) -> None:
         self._channel = grpc.insecure_channel(target, options=_OPTIONS)
         self._predictions = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
         self._models = model_service_pb2_grpc.ModelServiceStub(self._channel)
-        self._timeout_s = timeout_s
+        self._timeout_s, self._retries = timeout_s, retries
 
-    def signature(self, model_name: str, name: str, *, version: int | None) -> SignatureInfo:
+    def signature(self, selected: Selected, name: str, *, timeout_s: float | None = None) -> SignatureInfo:
         """Returns what a signature takes and gives."""
-        request = get_model_metadata_pb2.GetModelMetadataRequest(
-            model_spec=_spec(model_name, version), metadata_field=["signature_def"]
+        request = messages.signature_request(selected)
+        return messages.read_signature(
+            self._call(self._predictions.GetModelMetadata, request, timeout_s), selected, name
         )
-        response = self._call(self._predictions.GetModelMetadata, request)
-        found = get_model_metadata_pb2.SignatureDefMap()
-        response.metadata["signature_def"].Unpack(found)
-        if name not in found.signature_def:
-            known = ", ".join(sorted(found.signature_def))
-            raise StatusError(
-                Code.FAILED_PRECONDITION, f"model {model_name} has no signature {name!r}; it has: {known}"
-            )
-        proto = found.signature_def[name]
-        inputs = tuple(_column(alias, proto.inputs[alias]) for alias in sorted(proto.inputs))
-        outputs = {alias: types_pb2.DataType.Name(info.dtype) for alias, info in proto.outputs.items()}
-        return SignatureInfo(inputs, outputs)
 
-    def predict(
-        self, model_name: str, inputs: Arrays, *, info: SignatureInfo, signature: str, version: int | None
-    ) -> dict[str, NDArray[Any]]:
+    def predict(self, asked: Asked, info: SignatureInfo, *, timeout_s: float | None = None) -> Answer:
         """Returns the outputs for arrays."""
-        request = predict_pb2.PredictRequest(model_spec=_spec(model_name, version))
-        request.model_spec.signature_name = signature
-        for name, array in inputs.items():
-            request.inputs[name].CopyFrom(to_proto(array))
-        response = self._call(self._predictions.Predict, request)
-        return {name: from_proto(proto, name=name) for name, proto in response.outputs.items()}
+        request = messages.predict_request(asked)
+        return messages.read_predict(self._call(self._predictions.Predict, request, timeout_s))
 
-    def versions(self, model_name: str) -> list[ModelVersion]:
+    def versions(self, model_name: str, *, timeout_s: float | None = None) -> list[ModelVersion]:
         """Returns the versions that the server knows."""
-        request = get_model_status_pb2.GetModelStatusRequest(model_spec=_spec(model_name, None))
-        response = self._call(self._models.GetModelStatus, request)
-        names = get_model_status_pb2.ModelVersionStatus.State.Name
-        return [
-            ModelVersion(found.version, names(found.state), found.status.error_message)
-            for found in response.model_version_status
-        ]
+        request = messages.versions_request(model_name)
+        return messages.read_versions(self._call(self._models.GetModelStatus, request, timeout_s))
 
-    def _call(self, method: Callable[..., Any], request: Any) -> Any:
-        try:
-            return method(request, timeout=self._timeout_s)
-        except grpc.RpcError as error:
-            raise StatusError(Code(error.code().value[0]), error.details() or "no details") from error
+    def _call(self, method: Any, request: Any, timeout_s: float | None) -> Any:
+        def attempt(left_s: float) -> Any:
+            try:
+                return method(request, timeout=left_s)
+            except grpc.RpcError as error:
+                raise _plain(error) from error
+
+        return self._retries.call(attempt, timeout_s=self._timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
         """Closes the channel."""
         self._channel.close()
 
 
-def _spec(model_name: str, version: int | None) -> model_pb2.ModelSpec:
-    spec = model_pb2.ModelSpec(name=model_name)
-    if version is not None:
-        spec.version.value = version
-    return spec
+class AsyncGrpcTransport:
+    """The same for asyncio; made and used within one event loop."""
+
+    def __init__(self, target: str, *, timeout_s: float, retries: Retries) -> None:
+        self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        self._predictions = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        self._models = model_service_pb2_grpc.ModelServiceStub(self._channel)
+        self._timeout_s, self._retries = timeout_s, retries
+
+    async def signature(self, selected: Selected, name: str, *, timeout_s: float | None = None) -> SignatureInfo:
+        """Returns what a signature takes and gives."""
+        request = messages.signature_request(selected)
+        response = await self._call(self._predictions.GetModelMetadata, request, timeout_s)
+        return messages.read_signature(response, selected, name)
+
+    async def predict(self, asked: Asked, info: SignatureInfo, *, timeout_s: float | None = None) -> Answer:
+        """Returns the outputs for arrays."""
+        request = messages.predict_request(asked)
+        return messages.read_predict(await self._call(self._predictions.Predict, request, timeout_s))
+
+    async def versions(self, model_name: str, *, timeout_s: float | None = None) -> list[ModelVersion]:
+        """Returns the versions that the server knows."""
+        request = messages.versions_request(model_name)
+        return messages.read_versions(await self._call(self._models.GetModelStatus, request, timeout_s))
+
+    async def _call(self, method: Any, request: Any, timeout_s: float | None) -> Any:
+        async def attempt(left_s: float) -> Any:
+            try:
+                return await method(request, timeout=left_s)
+            except grpc.RpcError as error:
+                raise _plain(error) from error
+
+        return await self._retries.call_async(attempt, timeout_s=self._timeout_s if timeout_s is None else timeout_s)
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        await self._channel.close()
 
 
-def _column(name: str, info: Any) -> InputColumn:
-    shape = None if info.tensor_shape.unknown_rank else tuple(dim.size for dim in info.tensor_shape.dim)
-    return InputColumn(name, types_pb2.DataType.Name(info.dtype), shape)
+def _plain(error: Any) -> StatusError:
+    return status_error(Code(error.code().value[0]), error.details() or "no details")

@@ -79,21 +79,24 @@ async def _grpc_sender(target: LoadTarget, timeout_s: float) -> AsyncIterator[Se
 
 @contextlib.asynccontextmanager
 async def _rest_sender(target: LoadTarget, timeout_s: float) -> AsyncIterator[Send]:
-    import httpx
+    # Not httpx: 1 ms of work a request, and 30 ms with some hundred requests open (measured), would be the bottleneck.
+    import aiohttp
 
-    from serving.client_rest import code_of
+    from serving.client_rest_messages import code_of
 
-    limits = httpx.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS)
-    base_url = f"http://{target.address}"
-    async with httpx.AsyncClient(base_url=base_url, timeout=timeout_s, limits=limits, trust_env=False) as http:
+    url = f"http://{target.address}{target.path}"
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    connector = aiohttp.TCPConnector(limit=_MAX_CONNECTIONS)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
 
         async def send(body: bytes) -> int:
             try:
-                response = await http.post(target.path, content=body)
-            except httpx.TimeoutException:
+                async with http.post(url, data=body) as response:
+                    await response.read()
+                    return int(code_of(response.status))
+            except TimeoutError:
                 return int(Code.DEADLINE_EXCEEDED)
-            except httpx.HTTPError:
+            except aiohttp.ClientError:
                 return int(Code.UNAVAILABLE)
-            return int(code_of(response.status_code))
 
         yield send
