@@ -22,6 +22,7 @@ import yaml
 from pipeline.artefacts import Artefact
 from pipeline.config import Config
 from pipeline.gate import Verdict
+from pipeline.publish_features import publish_features
 from pipeline.stages import SAVED_MODEL
 from preprocessing.errors import ArtefactError, GateError
 from preprocessing.manifest import digest, write_json
@@ -88,6 +89,7 @@ def publish_run(config: Config, run: Path, export: Artefact, *, forced: str = ""
     version = publish(
         config.store(), export.folder / SAVED_MODEL, metadata=metadata, why=metadata["forced"] or run.name
     )
+    publish_features(config, version)  # before the version is promoted: then its requests can be completed
     write_json(run / PUBLISHED, {"store": str(config.store()), "version": version})
     return version
 

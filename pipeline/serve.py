@@ -17,6 +17,7 @@ from pipeline import stages
 from pipeline.artefacts import open_artefact
 from pipeline.config import Config
 from pipeline.deploy_serve import BATCHING_FILE, MONITORING_FILE, config_texts
+from pipeline.publish_features import complete_rows
 from pipeline.store_place import place_of
 from preprocessing.dataset import open_dataset
 from preprocessing.errors import ArtefactError, ConfigError, ServingError
@@ -109,7 +110,7 @@ def predict_rows(
     """
     if (rows is None) == (sample == 0):
         raise ConfigError("give one of --rows FILE and --sample N")
-    records = _sample(config, sample) if rows is None else _read_rows(rows)
+    records = complete_rows(config, _sample(config, sample) if rows is None else _read_rows(rows))
     host, model = config.serve.host, config.export.model_name
     if wait_s > 0:
         wait_until_available(host, config.serve.rest_port, model_name=model, timeout_s=wait_s)

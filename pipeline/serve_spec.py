@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.config import BatchingSpec, RetentionSpec
+from serving.features_spec import FeaturesSpec
 
 __all__ = ["ExportSpec", "ServeSpec"]
 
@@ -49,3 +50,4 @@ class ServeSpec(BaseModel):
         "refuse", description="When a version would not fit beside what a server on this machine has loaded."
     )
     batching: BatchingSpec | None = Field(None, description="How requests are merged; left out, they are not.")
+    features: FeaturesSpec = FeaturesSpec()

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from preprocessing.errors import ArtefactError
 from preprocessing.manifest import digest, exists, read_manifest
 
-__all__ = ["FOLDER", "newest_snapshot", "publish_snapshot", "snapshot_versions"]
+__all__ = ["FOLDER", "newest_snapshot", "prune_snapshots", "publish_snapshot", "snapshot_versions"]
 
 FOLDER = "features"
 _KEEP = 2  # a reader may be opening the one before
@@ -59,6 +59,12 @@ def publish_snapshot(
         raise ArtefactError(f"{root} has been locked by another publisher for {_LOCK_TIMEOUT_S:g} s") from error
     except OSError as error:
         raise ArtefactError(f"cannot publish features into {root}: {error}; the ones before remain") from error
+
+
+def prune_snapshots(store: Path, *, keep: Sequence[int]) -> None:
+    """Removes the snapshots of versions that are no more."""
+    for version in set(_numbers(store / FOLDER)) - set(keep):
+        shutil.rmtree(store / FOLDER / str(version), ignore_errors=True)
 
 
 def _publish(root: Path, key: str, write: Callable[[Path, Mapping[str, Any]], Any]) -> Path:
