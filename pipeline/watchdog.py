@@ -177,8 +177,12 @@ class Watchdog:
             return
         self._told_stall = True
         me = Sighting(self._name, self._sign, 0.0)
-        lines = "; ".join(describe(seen) for seen in [me, *self.sightings()])
+        lines = "; ".join(describe(seen) + self._silence(seen) for seen in [me, *self.sightings()])
         self._say(f"no step for {waited:.0f} s: {lines}")
+
+    def _silence(self, seen: Sighting) -> str:
+        is_silent = seen.state == RUNNING and seen.silent_s > 3 * self._spec.interval_s
+        return f", without a sign of life for {seen.silent_s:.0f} s" if is_silent else ""
 
 
 class _Peer:

@@ -40,24 +40,24 @@ JOBS = {
     for one in (
         job("all_to_all", "deepfm", "adam", settings={"batch_norm": True, "dropout": 0.25}),
         job("repeated", "wide_deep", "ftrl", embeddings={"dedupe": "off"}),
-        job("all_gather", "deepfm", "adagrad", embeddings={"exchange": "all_gather"}),
+        job("all_gather", "deepfm", "adagrad", embeddings={"exchange": "all_gather"}, score=True),
         job("table_wise", "dcn", "adagrad", embeddings={"placement": "table_wise"}),
         job("table_wise_all_gather", "dcn", "sgd", embeddings={"placement": "table_wise", "exchange": "all_gather"}),
-        job("mixed", "deepfm", "adam", embeddings=MIXED),
+        job("mixed", "deepfm", "adam", embeddings=MIXED, score=True),
         job("mixed_repeated", "dcn", "ftrl", embeddings={**MIXED, "dedupe": "off"}),
     )
 }
 NARROW_JOBS = [
-    job("narrow_all_to_all", "deepfm", "adagrad", embeddings=NARROW),
-    job("narrow_all_gather", "deepfm", "adagrad", embeddings={**NARROW, "exchange": "all_gather"}),
+    job("narrow_all_to_all", "deepfm", "adagrad", embeddings=NARROW, steps=20),
+    job("narrow_all_gather", "deepfm", "adagrad", embeddings={**NARROW, "exchange": "all_gather"}, steps=20),
 ]
 
 
 class Cluster:
     """What the processes of one run gave."""
 
-    def __init__(self, results: list[dict[str, Results]]) -> None:
-        self.results = results
+    def __init__(self, results: list[dict[str, Results]], saved: Path) -> None:
+        self.results, self.saved = results, saved
 
     def held(self, name: str) -> list[Results]:
         """Returns what each process holds after a job."""
@@ -68,16 +68,18 @@ class Cluster:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """All jobs on two processes; the first one leaves a checkpoint, which a last one goes on from."""
     folder = tmp_path_factory.mktemp("pair")
-    jobs = [{**JOBS["all_to_all"], "save": str(folder / "saved" / "50")}, *list(JOBS.values())[1:], *NARROW_JOBS]
-    again = {**JOBS["all_to_all"], "name": "restored", "load": str(folder / "saved" / "50"), "steps": 0}
-    return Cluster(run_workers(folder, [*jobs, again], workers=2, replicas_each=1))
+    saved = folder / "saved" / str(STEPS)
+    jobs = [{**JOBS["all_to_all"], "save": str(saved)}, *list(JOBS.values())[1:], *NARROW_JOBS]
+    again = {**JOBS["all_to_all"], "name": "restored", "load": str(saved), "steps": 0}
+    return Cluster(run_workers(folder, [*jobs, again], workers=2, replicas_each=1), saved)
 
 
 def trained(one: dict[str, Any], strategy: tf.distribute.Strategy | None) -> dict[str, np.ndarray]:
     """Returns the losses, scores and state of a job in this process."""
     stepper = Stepper(build(one, strategy))
     losses = np.array([stepper(batch_of(i)) for i in range(one["steps"])])
-    return {"losses": losses, "scores": stepper.score(make_batch(BATCH, seed=99)), **state(stepper.model)}
+    scores = stepper.score(make_batch(BATCH, seed=99)) if one["score"] else np.zeros(0)
+    return {"losses": losses, "scores": scores, **state(stepper.model)}
 
 
 def whole(held: list[Results]) -> dict[str, np.ndarray]:
@@ -139,3 +141,62 @@ def test_a_narrow_exchange_between_processes_is_that_between_devices(
     assert_same(found, trained(narrow, strategies["mirrored"]))
     exact = trained(narrow, strategies["one_device"])["losses"]
     assert 0 < np.abs(found["losses"] - exact).max() < 0.02
+
+
+FEW = [
+    job("all_to_all", "deepfm", "adam"),
+    job("mixed_gathered", "dcn", "adagrad", embeddings={**MIXED, "exchange": "all_gather"}),
+]
+
+
+@pytest.mark.parametrize(("workers", "replicas_each"), [(3, 1), (2, 2)])
+def test_more_processes_and_several_replicas_in_each_give_the_same(
+    strategies: Strategies, tmp_path: Path, workers: int, replicas_each: int
+) -> None:
+    results = run_workers(tmp_path, FEW, workers=workers, replicas_each=replicas_each)
+    for one in FEW:
+        held = [worker[one["name"]] for worker in results]
+        assert [len(process["bytes"]) for process in held] == [replicas_each] * workers
+        assert_same(whole(held), trained(one, strategies["one_device"]))
+
+
+def test_a_process_holds_its_share_of_the_bytes(pair: Cluster, strategies: Strategies) -> None:
+    one_device = build(JOBS["all_to_all"], strategies["one_device"]).tables.bytes_held()[0]
+    row = (4 + 1) * 3 * 8  # width 4 and 1, Adam's two slots, float64
+    for held in pair.held("all_to_all"):
+        (bytes_here,) = held["bytes"]
+        assert abs(bytes_here - (one_device - row) / 2 - row) < row  # besides the row that padding goes to
+
+
+def bits(arrays: dict[str, np.ndarray]) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in arrays.items() if name not in ("losses", "scores")}
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored4", "mirrored3"])
+def test_a_checkpoint_of_two_processes_is_restored_to_the_bit(
+    pair: Cluster, strategies: Strategies, strategy: str
+) -> None:
+    model = build(JOBS["all_to_all"], strategies[strategy])
+    assert load_checkpoint(pair.saved, model) == {"step": STEPS}
+    assert bits(state(model)) == bits(whole(pair.held("all_to_all")))
+
+
+def test_two_processes_restore_what_two_wrote_to_the_bit(pair: Cluster) -> None:
+    assert bits(whole(pair.held("restored"))) == bits(whole(pair.held("all_to_all")))
+
+
+def test_of_a_writer_killed_in_the_middle_no_more_is_seen_than_a_leftover(
+    strategies: Strategies, tmp_path: Path
+) -> None:
+    first = {**job("first", "dcn", "adam"), "steps": 1, "save": str(tmp_path / "saved" / "1")}
+    second = {**first, "name": "second", "save": str(tmp_path / "saved" / "2"), "die_after": 3}
+    with pytest.raises(RuntimeError, match="worker 1 failed"):
+        run_workers(tmp_path, [first, second], workers=2, replicas_each=1)
+    (leftover,) = unfinished_checkpoints(tmp_path / "saved")
+    assert leftover.name.startswith(".2.")
+    assert len(list(leftover.rglob("*.npy"))) > 3
+    assert latest_checkpoint(tmp_path / "saved") == tmp_path / "saved" / "1"
+    model = build(first, strategies["mirrored3"])
+    assert load_checkpoint(tmp_path / "saved" / "1", model) == {"step": 1}
+    held = [dict(np.load(tmp_path / f"first-{i}.npz", allow_pickle=False)) for i in range(2)]
+    assert bits(state(model)) == bits(whole(held))

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ def main() -> None:
     spec = StrategySpec(kind="multi_worker_mirrored", virtual_cpus=work["replicas"])
     strategy = build_strategy(spec, cluster=find_cluster(spec, os.environ))
     for job in work["jobs"]:
+        started = time.monotonic()
         np.savez(folder / f"{job['name']}-{index}.npz", **run(job, strategy, index=int(index)))
+        print(f"{job['name']}: {time.monotonic() - started:.1f} s", flush=True)
 
 
 def build(job: Mapping[str, Any], strategy: tf.distribute.Strategy | None) -> RankingModel:
@@ -69,7 +72,7 @@ def run(job: dict[str, Any], strategy: tf.distribute.Strategy, *, index: int) ->
         _die_in_writing(job["die_after"])
     if "save" in job:
         save_checkpoint(Path(job["save"]), model, progress={"step": stepper.step})
-    scores = stepper.score(make_batch(BATCH, seed=99)) if job.get("score", True) else np.zeros(0)
+    scores = stepper.score(make_batch(BATCH, seed=99)) if job["score"] else np.zeros(0)
     return {"losses": losses, "scores": scores, "bytes": model.tables.bytes_held(), **rows_held(model)}
 
 

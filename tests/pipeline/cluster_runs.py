@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ class Job:
     train: Mapping[str, Any]
     strategy: Mapping[str, Any]
     kill_at: int | None = None  # the leader ends itself by SIGKILL once so many steps are done
+    await_news_at: int | None = None  # once so many steps are done the leader waits until it is told of a loss
+    die_in_save: int | None = None  # the last worker ends itself by SIGKILL in the middle of writing this checkpoint
 
     def arguments(self) -> str:
         return json.dumps(dataclasses.asdict(self), default=str)
@@ -102,25 +105,33 @@ def main(arguments: str) -> None:
     from models.config import ModelSpec
     from pipeline.cluster import find_cluster
     from pipeline.parameter_servers import serve_task
-    from pipeline.train_events import Finished, Lost, Stepped, TrainEvent, Warned
+    from pipeline.train_events import Finished, Lost, Resumed, Stepped, TrainEvent, Warned
     from pipeline.train_spec import StrategySpec, TrainSpec
     from pipeline.trainer import train
     from tests.pipeline.planted_dataset import open_planted
 
     job = Job(**json.loads(arguments))
+    news = threading.Event()
     strategy = StrategySpec.model_validate(job.strategy)
     cluster = find_cluster(strategy, os.environ)
 
     def observe(event: TrainEvent) -> None:
         if isinstance(event, Warned | Lost):
             print(event.text, flush=True)
+            news.set()
+        if isinstance(event, Resumed):
+            print(f"resumed at {event.step}, skipped {[path.name for path in event.skipped]}", flush=True)
         if isinstance(event, Finished):
             print(json.dumps({"metrics": event.result.metrics, "best_step": event.result.best_step}), flush=True)
         if isinstance(event, Stepped):
             print(f"stepped {event.step}", flush=True)
             if job.kill_at is not None and event.step >= job.kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if job.await_news_at is not None and event.step >= job.await_news_at and not news.wait(60):
+                raise TimeoutError("nobody told of a loss")
 
+    if job.die_in_save is not None and cluster is not None and cluster.name == cluster.members[-1]:
+        _die_in_save(str(job.die_in_save))
     try:
         if cluster is not None and strategy.kind == "parameter_server" and not cluster.leads:
             serve_task(cluster, Path(job.folder), strategy=strategy)
@@ -138,6 +149,22 @@ def main(arguments: str) -> None:
     except Exception as error:
         print(f"{type(error).__name__}: {error}", flush=True)
         raise
+
+
+def _die_in_save(step: str) -> None:
+    """Makes this process end itself by SIGKILL in the middle of a file of the checkpoint of a step."""
+    from models import checkpoint_files, checkpoint_writer
+
+    write = checkpoint_files.write_array
+
+    def dying(folder: Path, path: str, *, values: Any) -> Any:
+        entry = write(folder, path, values=values)
+        if folder.name.startswith(f".{step}."):
+            (folder / path).write_bytes((folder / path).read_bytes()[:-7])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return entry
+
+    checkpoint_writer.write_array = dying
 
 
 if __name__ == "__main__":

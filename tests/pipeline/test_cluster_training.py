@@ -5,7 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
+import socket
+import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,7 @@ from models.config import ModelSpec
 from pipeline.train_events import Finished, TrainEvent
 from pipeline.train_spec import StrategySpec, TrainSpec
 from pipeline.trainer import train
-from tests.pipeline.cluster_runs import Job, cluster_of, processes, run_cluster
+from tests.pipeline.cluster_runs import Job, cluster_of, processes, run_cluster, start
 from tests.pipeline.planted_dataset import planted_dataset
 
 pytestmark = [pytest.mark.distributed]
@@ -88,6 +92,12 @@ def assert_same_run(folder: Path, alone: Path, *, within: float = 1e-9) -> None:
     np.testing.assert_allclose(np.load(folder / "scores-test.npy"), np.load(alone / "scores-test.npy"), atol=1e-6)
 
 
+def rows_counted(folder: Path) -> int:
+    """Returns the rows trained on that the last checkpoint tells of."""
+    last = max((folder / "resume").iterdir(), key=lambda path: int(path.name))
+    return int(json.loads((last / "manifest.json").read_text())["progress"]["state"]["num_rows"])
+
+
 def all_ended_well(ended: dict[str, tuple[int, str]]) -> None:
     for name, (code, out) in ended.items():
         assert code == 0, f"{name}: {out[-2000:]}"
@@ -98,6 +108,7 @@ def test_workers_in_step_train_the_same_model_as_one(job: Job, alone: Path, tmp_
     run = dataclasses.replace(job, folder=tmp_path / "run")
     all_ended_well(run_cluster(run, cluster_of(workers)))
     assert_same_run(tmp_path / "run", alone)
+    assert rows_counted(tmp_path / "run") == TRAIN["epochs"] * sum(ROWS["train"])
 
 
 def test_one_row_in_all_is_enough_for_two_workers(job: Job, tmp_path: Path) -> None:
@@ -109,6 +120,10 @@ def test_one_row_in_all_is_enough_for_two_workers(job: Job, tmp_path: Path) -> N
     )
     all_ended_well(run_cluster(run, cluster_of(2)))
     assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["4"]
+    assert rows_counted(tmp_path / "run") == 4
+    alone = run_alone(dataclasses.replace(run, folder=tmp_path / "alone"), tmp_path / "alone")
+    losses = [[entry["loss"] for entry in evaluations(folder)] for folder in (tmp_path / "run", alone)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
 def test_parameter_servers_with_one_worker_train_the_same_model(job: Job, alone: Path, tmp_path: Path) -> None:
@@ -140,6 +155,102 @@ def test_after_kill_9_the_others_stop_in_time_and_a_restart_ends_with_the_same_w
         assert "gave no sign of life" in out
     all_ended_well(run_cluster(dataclasses.replace(run, train=TRAIN), cluster_of(2)))
     assert_same_run(tmp_path / "run", alone, within=1e-6)
+
+
+def test_after_a_writer_was_killed_the_previous_checkpoint_is_used_and_that_is_said(
+    job: Job, alone: Path, tmp_path: Path
+) -> None:
+    run = dataclasses.replace(job, folder=tmp_path / "run")
+    with processes(dataclasses.replace(run, die_in_save=8), cluster_of(2)) as started:
+        started["worker-1"].wait(timeout=150)
+        assert started["worker-1"].returncode == -signal.SIGKILL
+        out, _ = started["worker-0"].communicate(timeout=60)
+        assert "worker-1 (process" in out
+    (leftover,) = (tmp_path / "run" / "resume").glob(".8.*.tmp")
+    ended = run_cluster(run, cluster_of(2))
+    all_ended_well(ended)
+    assert f"resumed at 4, skipped ['{leftover.name}']" in ended["worker-0"][1]
+    assert_same_run(tmp_path / "run", alone)
+    assert not leftover.exists()
+
+
+def test_a_worker_that_hangs_is_shown_with_its_step_and_where_it_waits(job: Job, alone: Path, tmp_path: Path) -> None:
+    watchdog = {"interval_s": 0.5, "dead_after_s": 60, "stalled_after_s": 3}
+    strategy = {**job.strategy, "watchdog": watchdog}
+    run = dataclasses.replace(job, folder=tmp_path / "run", strategy=strategy)
+    with processes(run, cluster_of(2)) as started:
+        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
+        os.kill(started["worker-1"].pid, signal.SIGSTOP)
+        time.sleep(6)
+        os.kill(started["worker-1"].pid, signal.SIGCONT)
+        out, _ = started["worker-0"].communicate(timeout=120)
+        assert started["worker-0"].returncode == 0, out[-2000:]
+        assert started["worker-1"].wait(timeout=60) == 0
+    # Others may be told of too: while the first steps are compiled, none is done either.
+    (stall, *_) = [line for line in out.splitlines() if line.startswith("no step for") and "sign of life" in line]
+    me, other = (f"worker-{i} (process {started[f'worker-{i}'].pid} on {socket.gethostname()}) at step" for i in (0, 1))
+    assert re.fullmatch(
+        rf"no step for \d+ s: {re.escape(me)} [1-9]\d*, \w.+; "
+        rf"{re.escape(other)} [1-9]\d*, \w.+, without a sign of life for \d+ s",
+        stall,
+    ), stall
+    assert_same_run(tmp_path / "run", alone)
+
+
+SERVERS = {"kind": "parameter_server", "watchdog": WATCHDOG}
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_worker_of_parameter_servers_may_die(job: Job, tmp_path: Path, comes_back: bool) -> None:
+    run = dataclasses.replace(
+        job, folder=tmp_path / "run", strategy=SERVERS, train={**TRAIN, "epochs": 4}, await_news_at=20
+    )
+    cluster = cluster_of(2, ps=1)
+    with processes(run, cluster) as started:
+        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
+        os.kill(started["worker-1"].pid, signal.SIGKILL)
+        killed = time.monotonic()
+        if comes_back:
+            wait_for_text(started["chief-0"], "the others go on", timeout_s=60)
+            started["worker-1"] = start(run, cluster, "worker", 1)
+        out, _ = started["chief-0"].communicate(timeout=90)
+        assert started["chief-0"].returncode == 0, out[-2000:]
+        assert time.monotonic() - killed < 90
+        if not comes_back:
+            assert "worker-1 (process" in out
+            assert "the others go on" in out
+    assert evaluations(tmp_path / "run")[-1]["step"] == 40
+
+
+def test_when_a_parameter_server_dies_the_job_ends_and_names_it_once(job: Job, tmp_path: Path) -> None:
+    run = dataclasses.replace(
+        job, folder=tmp_path / "run", strategy=SERVERS, train={**TRAIN, "epochs": 400, "checkpoint_every_steps": 20}
+    )
+    with processes(run, cluster_of(1, ps=2)) as started:
+        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
+        os.kill(started["ps-1"].pid, signal.SIGKILL)
+        killed, named = time.monotonic(), f"ps-1 (process {started['ps-1'].pid} on"
+        out, _ = started["chief-0"].communicate(timeout=60)
+        assert time.monotonic() - killed < WATCHDOG["dead_after_s"] + 20
+        assert started["chief-0"].returncode == 1
+        assert out.count(named) == 1, out[-3000:]
+        for name in ("worker-0", "ps-0"):
+            out, _ = started[name].communicate(timeout=60)
+            assert started[name].returncode == 1
+            assert named in out, out[-3000:]
+
+
+def wait_for_text(process: subprocess.Popen[str], text: str, *, timeout_s: float) -> None:
+    """Reads what a process writes until a line has the text."""
+    timer = threading.Timer(timeout_s, process.kill)
+    timer.start()
+    try:
+        for line in process.stdout or ():
+            if text in line:
+                return
+    finally:
+        timer.cancel()
+    raise TimeoutError(f"the process never said {text!r}")
 
 
 def wait_for(condition: Any, started: dict[str, Any], *, timeout_s: float) -> None:
