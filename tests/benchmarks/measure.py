@@ -16,9 +16,9 @@ from typing import Any
 _LIBRARIES = ("tensorflow", "tf_keras", "apache-beam", "pyarrow", "numpy")
 
 
-def run_side(module: str, *arguments: str) -> dict[str, Any]:
+def run_side(module: str, *arguments: str, python: str = sys.executable) -> dict[str, Any]:
     """Returns the JSON object that `python -m module arguments` prints as its last line."""
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-m", module, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{module} {' '.join(arguments)} failed:\n{done.stderr[-4000:]}")
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))

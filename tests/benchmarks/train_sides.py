@@ -1,10 +1,11 @@
 """The sides of the training benchmark, each run as a process over the same records: one epoch, batch 4096.
 
-    ours-deepfm, ours-wide_deep   the project's trainer
-    plain-deepfm                  tf_keras as it is commonly written: an Embedding for each field, Adam, model.fit
-    mlp                           the dense layers alone, on vectors of the same width: the floor
+    ours-deepfm, ours-wide_deep         the project's trainer
+    plain-deepfm, plain-wide_deep       tf_keras as it is commonly written: an Embedding for each field, Adam, model.fit
+    deepctr-deepfm, deepctr-wide_deep   the same fit of DeepCTR's models, its regularisation off
+    mlp                                 the dense layers alone, on vectors of the same width: the floor
 
-CPU time and wall time count from the end of the first steps (tracing, start-up) to the last step of the epoch.
+`-mixed_bfloat16` after a side of ours or the floor sets its precision. FuxiCTR is in `train_torch_side`. CPU time and wall time count from the end of the first steps (tracing, start-up) to the last step of the epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import preprocessing  # noqa: F401  selects Keras 2
 BATCH = 4096
 WIDTH = 16
 HIDDEN = (400, 400, 400)
-WARM_STEPS = 32
+WARM_STEPS = 16
+STEPS_PER_EXECUTION = 16
 SEED = 1
 
 
@@ -82,8 +84,8 @@ def ours(kind: str, data: Path, folder: Path, precision: str) -> dict[str, Any]:
     return {**clock.result(), "test_auc": result.metrics["test"]["auc"]}
 
 
-def plain(data: Path, _folder: Path) -> dict[str, Any]:
-    """Trains a DeepFM written with plain layers by `model.fit`."""
+def plain(kind: str, data: Path) -> dict[str, Any]:
+    """Trains a model written with plain layers by `model.fit`."""
     import tensorflow as tf
     import tf_keras as keras
 
@@ -100,14 +102,40 @@ def plain(data: Path, _folder: Path) -> dict[str, Any]:
         vectors.append(keras.layers.Embedding(rows[field.table], WIDTH)(column))
         weights.append(keras.layers.Embedding(rows[field.table], 1)(column))
     stacked = tf.stack(vectors, axis=1)
-    pairs = 0.5 * tf.reduce_sum(tf.reduce_sum(stacked, 1) ** 2 - tf.reduce_sum(stacked**2, 1), 1, keepdims=True)
     hidden = keras.layers.Concatenate()([keras.layers.Flatten()(stacked), dense])
-    logit = tf.add_n(weights) + keras.layers.Dense(1)(dense) + pairs + _mlp(keras, hidden)
+    logit = tf.add_n(weights) + keras.layers.Dense(1)(dense) + _mlp(keras, hidden)
+    if kind == "deepfm":
+        squares = tf.reduce_sum(tf.reduce_sum(stacked, 1) ** 2 - tf.reduce_sum(stacked**2, 1), 1, keepdims=True)
+        logit += 0.5 * squares
     model = keras.Model({"ids": ids, "dense": dense}, logit)
     return _fit(keras, model, data, lambda batch: {"ids": batch["ids"], "dense": batch["dense"]})
 
 
-def mlp(data: Path, _folder: Path) -> dict[str, Any]:
+def deepctr(kind: str, data: Path) -> dict[str, Any]:
+    """Trains DeepCTR's model by `model.fit`."""
+    import tf_keras as keras
+    from deepctr.feature_column import DenseFeat, SparseFeat
+    from deepctr.models import WDL, DeepFM
+
+    from preprocessing.dataset import open_dataset
+
+    keras.utils.set_random_seed(SEED)
+    schema = open_dataset(data).schema
+    rows = {table.name: table.num_rows for table in schema.tables}
+    fields, numbers = [field.name for field in schema.id_fields], list(schema.dense)
+    columns = [SparseFeat(f.name, rows[f.table], embedding_dim=WIDTH, dtype="int64") for f in schema.id_fields]
+    columns += [DenseFeat(name, 1) for name in numbers]
+    build = {"deepfm": DeepFM, "wide_deep": WDL}[kind]
+    model = build(columns, columns, dnn_hidden_units=HIDDEN, l2_reg_linear=0, l2_reg_embedding=0)
+
+    def inputs(batch: dict[str, Any]) -> dict[str, Any]:
+        by_field = {name: batch["ids"][:, place] for place, name in enumerate(fields)}
+        return by_field | {name: batch["dense"][:, place : place + 1] for place, name in enumerate(numbers)}
+
+    return _fit(keras, model, data, inputs, from_logits=False)
+
+
+def mlp(precision: str, data: Path) -> dict[str, Any]:
     """Trains the dense layers alone: their input is made of the ids by arithmetic, without a table."""
     import tensorflow as tf
     import tf_keras as keras
@@ -115,6 +143,7 @@ def mlp(data: Path, _folder: Path) -> dict[str, Any]:
     from preprocessing.dataset import open_dataset
 
     keras.utils.set_random_seed(SEED)
+    keras.mixed_precision.set_global_policy(precision)
     schema = open_dataset(data).schema
     inputs = keras.Input([len(schema.id_fields) * WIDTH + len(schema.dense)], name="x")
     model = keras.Model(inputs, _mlp(keras, inputs))
@@ -129,27 +158,34 @@ def mlp(data: Path, _folder: Path) -> dict[str, Any]:
 def _mlp(keras: Any, hidden: Any) -> Any:
     for units in HIDDEN:
         hidden = keras.layers.Dense(units, activation="relu")(hidden)
-    return keras.layers.Dense(1)(hidden)
+    return keras.layers.Dense(1, dtype="float32")(hidden)
 
 
-def _fit(keras: Any, model: Any, data: Path, inputs: Callable[[Any], Any]) -> dict[str, Any]:
+def _fit(
+    keras: Any, model: Any, data: Path, inputs: Callable[[Any], Any], *, from_logits: bool = True
+) -> dict[str, Any]:
     """Fits one epoch over the records, and scores the test split."""
     import numpy as np
 
     from pipeline.metrics import auc
+    from preprocessing.dataset import open_dataset
 
     clock = Clock()
-    loss = keras.losses.BinaryCrossentropy(from_logits=True)
-    model.compile(optimizer=keras.optimizers.Adam(0.001), loss=loss)
+    loss = keras.losses.BinaryCrossentropy(from_logits=from_logits)
+    model.compile(optimizer=keras.optimizers.Adam(0.001), loss=loss, steps_per_execution=STEPS_PER_EXECUTION)
     count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: clock.step(step + 1))
-    model.fit(_batches(data, "train").map(lambda x: (inputs(x), x["labels"])), epochs=1, verbose=0, callbacks=[count])
-    test = _batches(data, "test")
-    logits = model.predict(test.map(inputs), verbose=0)[:, 0]
+    train = batches(data, "train").map(lambda x: (inputs(x), x["labels"]))
+    steps = -(-open_dataset(data).num_rows("train") // BATCH)
+    model.fit(train, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[count])
+    test = batches(data, "test")
+    test_steps = -(-open_dataset(data).num_rows("test") // BATCH)
+    outputs = model.predict(test.map(inputs), steps=test_steps, verbose=0)[:, 0].astype(np.float64)
+    scores = 1 / (1 + np.exp(-outputs)) if from_logits else outputs
     labels = np.concatenate([batch["labels"][:, 0] for batch in test.as_numpy_iterator()])
-    return {**clock.result(), "test_auc": auc(labels, 1 / (1 + np.exp(-logits.astype(np.float64))))}
+    return {**clock.result(), "test_auc": auc(labels, scores)}
 
 
-def _batches(data: Path, split: str) -> Any:
+def batches(data: Path, split: str) -> Any:
     """Reads records the way TensorFlow's guide says: shuffle, batch, parse the batch, prefetch."""
     import tensorflow as tf
 
@@ -170,11 +206,15 @@ def main() -> None:
     from tests.benchmarks.measure import print_result
 
     side, data, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    if side.startswith("ours-"):
-        kind, _, precision = side.removeprefix("ours-").partition("-")
-        print_result(ours(kind, data, folder, precision or "float32"))
+    name, _, rest = side.partition("-")
+    if name == "ours":
+        kind, _, precision = rest.partition("-")
+        result = ours(kind, data, folder, precision or "float32")
+    elif name == "mlp":
+        result = mlp(rest or "float32", data)
     else:
-        print_result({"plain-deepfm": plain, "mlp": mlp}[side](data, folder))
+        result = {"plain": plain, "deepctr": deepctr}[name](rest, data)
+    print_result(result)
 
 
 if __name__ == "__main__":
