@@ -24,7 +24,7 @@ from serving.features_layout import Clock, known_column
 from serving.features_snapshot import write_snapshot
 from serving.version_store import versions
 
-__all__ = ["complete_rows", "looked_up", "open_completer", "publish_features"]
+__all__ = ["complete_rows", "looked_up", "open_completer", "publish_features", "served_period"]
 
 _MS_PER_S = 1000
 _ROWS_AT_A_TIME = 512
@@ -89,7 +89,7 @@ def publish_features(config: Config, version: int) -> Path | None:
     inputs = stages.find_inputs(config)
     examples = open_artefact(stages.plan("examples", config, inputs)).content
     taken = [column.name for column in _schema(config, inputs).raw_columns]
-    period, state_ms = _period(config, examples)
+    period, state_ms = served_period(config, examples)
     data = config.data
     clock = Clock(freshness=data.freshness, period=data.period, time_zone=data.time_zone, state_ms=state_ms)
     chosen = _needed(config, taken)
@@ -116,7 +116,7 @@ def _schema(config: Config, inputs: stages.Inputs) -> Any:
     return open_dataset(open_artefact(stages.plan("dataset", config, inputs)).folder).schema
 
 
-def _period(config: Config, examples: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
+def served_period(config: Config, examples: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
     """Returns the period whose state is served, and when it ended."""
     data = config.data
     ends = [
