@@ -19,7 +19,9 @@ from serving.client_calls import Answer, Asked, ModelVersion, Selected, Signatur
 from serving.client_errors import InvalidRequestError
 from serving.client_record import Exchange, Recorder
 from serving.client_retry import Retries
-from serving.rows import rows_to_arrays
+from serving.client_signatures import DEFAULT_SIGNATURE, Signatures
+from serving.packed import PACKED_SIGNATURE
+from serving.rank_request import RANK_SIGNATURE, Ranking, rank_arrays, read_ranking
 from serving.server.status import StatusError
 
 __all__ = ["Client", "ModelVersion", "SignatureInfo", "Transport", "connect"]
@@ -48,7 +50,7 @@ class Client:
 
     def __init__(self, transport: Transport, *, recorder: Recorder | None = None) -> None:
         self._transport, self._recorder = transport, recorder
-        self._known: dict[tuple[Selected, str], SignatureInfo] = {}
+        self._known: dict[tuple[Selected, str], Signatures] = {}
 
     def predict(
         self,
@@ -70,7 +72,7 @@ class Client:
             rows: raw columns by name; what is absent or None is sent as missing.
             version: the newest available one by default.
             label: instead of a version, such as "stable".
-            signature: which takes named raw columns.
+            signature: which takes named raw columns, or "packed", the same several times cheaper to send.
             outputs: the names of those that are wanted; all by default.
             ignore_unknown: drop keys that the signature does not have, instead of refusing the row.
             timeout_s: deadline of the call with its retries; that of `connect` by default.
@@ -102,57 +104,106 @@ class Client:
         request_id: str = "",
     ) -> Answer:
         """Returns the outputs as `predict` does, with the version that gave them."""
-        info = self._known.get((selected, signature))
-        looked_up = info is None
-        if info is None:
-            info = self._look_up(selected, signature, timeout_s)
+        infos, looked_up = self._signatures(selected, signature, timeout_s=timeout_s)
 
-        def send(info: SignatureInfo) -> Answer:
-            arrays = rows_to_arrays(rows, info.inputs, ignore_unknown=ignore_unknown)
+        def send(infos: Signatures) -> Answer:
+            arrays = infos.arrays(rows, ignore_unknown=ignore_unknown)
             asked = Asked(selected, signature, arrays, tuple(outputs))
-            return self._send(asked, info, rows=rows, timeout_s=timeout_s, request_id=request_id)
+            return self._send(asked, infos, rows=rows, timeout_s=timeout_s, request_id=request_id)
 
         try:
-            return send(info)
+            return send(infos)
         except ServingError as error:
-            if isinstance(error, StatusError) and not isinstance(error, InvalidRequestError):
+            if looked_up or (isinstance(error, StatusError) and not isinstance(error, InvalidRequestError)):
                 raise
             # A new version may have brought another signature since it was looked up.
-            current = info if looked_up else self._look_up(selected, signature, timeout_s)
-            if current == info:
+            current, _ = self._signatures(selected, signature, timeout_s=timeout_s, anew=True)
+            if current == infos:
                 raise
             return send(current)
 
-    def ask_arrays(self, asked: Asked, *, timeout_s: float | None = None, rows: Rows = ()) -> Answer:
-        """Returns the answer to arrays that are ready, such as those of the packed form; a log keeps the rows."""
-        key = (asked.selected, asked.signature)
-        info = self._known.get(key) or self._look_up(*key, timeout_s)
-        return self._send(asked, info, rows=rows, timeout_s=timeout_s, request_id="")
+    def rank(
+        self,
+        model_name: str,
+        context: Mapping[str, Any],
+        candidates: Rows,
+        *,
+        version: int | None = None,
+        label: str | None = None,
+        ignore_unknown: bool = False,
+        timeout_s: float | None = None,
+        request_id: str = "",
+    ) -> Ranking:
+        """Returns the scores of candidates for one user, and the best of them; the user's side is computed once.
 
-    def _send(
-        self, asked: Asked, info: SignatureInfo, *, rows: Rows, timeout_s: float | None, request_id: str
-    ) -> Answer:
+        Args:
+            model_name: as the server knows it; the model needs a signature `rank`.
+            context: columns of the user and the request.
+            candidates: columns of each candidate.
+            version: the newest available one by default.
+            label: instead of a version.
+            ignore_unknown: drop keys that are no column of theirs, instead of refusing them.
+            timeout_s: deadline of the call with its retries.
+            request_id: decides whether a request log keeps the request, a row for each candidate.
+
+        Raises:
+            ServingError: as `predict`.
+        """
+        selected = Selected(model_name, version, label)
+        infos, looked_up = self._signatures(selected, RANK_SIGNATURE, timeout_s=timeout_s)
+
+        def send(infos: Signatures) -> Ranking:
+            arrays = rank_arrays(
+                context, candidates, rank=infos.asked, named=infos.named, ignore_unknown=ignore_unknown
+            )
+            rows = [{**context, **candidate} for candidate in candidates] if self._recorder else ()
+            asked = Asked(selected, RANK_SIGNATURE, arrays)
+            answer = self._send(asked, infos, rows=rows, timeout_s=timeout_s, request_id=request_id)
+            return read_ranking(answer)
+
+        try:
+            return send(infos)
+        except ServingError as error:
+            if looked_up or (isinstance(error, StatusError) and not isinstance(error, InvalidRequestError)):
+                raise
+            current, _ = self._signatures(selected, RANK_SIGNATURE, timeout_s=timeout_s, anew=True)
+            if current == infos:
+                raise
+            return send(current)
+
+    def _send(self, asked: Asked, infos: Signatures, *, rows: Rows, timeout_s: float | None, request_id: str) -> Answer:
         recorder = self._recorder
-        if recorder is None or not rows or not recorder.wants(request_id):
-            return self._transport.predict(asked, info, timeout_s=timeout_s)
+        if recorder is None or not recorder.wants(request_id):
+            return self._transport.predict(asked, infos.asked, timeout_s=timeout_s)
         started_ms, start_s = time.time_ns() // 1_000_000, time.perf_counter()
-        answer = self._transport.predict(asked, info, timeout_s=timeout_s)
+        answer = self._transport.predict(asked, infos.asked, timeout_s=timeout_s)
         latency_ms = (time.perf_counter() - start_s) * 1e3
         # Copied: the caller may go on with its rows while the log is written.
         kept = [dict(row) for row in rows]
-        recorder.record(Exchange(kept, asked, info, answer, started_ms, latency_ms, request_id))
+        recorder.record(Exchange(kept, asked, infos.named, answer, started_ms, latency_ms, request_id))
         return answer
 
-    def _look_up(self, selected: Selected, signature: str, timeout_s: float | None) -> SignatureInfo:
-        info = self._transport.signature(selected, signature, timeout_s=timeout_s)
-        self._known[selected, signature] = info
-        return info
+    def _signatures(
+        self, selected: Selected, signature: str, *, timeout_s: float | None, anew: bool = False
+    ) -> tuple[Signatures, bool]:
+        """Returns the signature with its named columns, and whether the server was asked for it just now."""
+        known = self._known.get((selected, signature))
+        if known is not None and not anew:
+            return known, False
+        asked = self._transport.signature(selected, signature, timeout_s=timeout_s)
+        named = asked
+        if signature in {PACKED_SIGNATURE, RANK_SIGNATURE}:
+            named = self._transport.signature(selected, DEFAULT_SIGNATURE, timeout_s=timeout_s)
+        made = Signatures(signature, asked, named)
+        self._known[selected, signature] = made
+        return made, True
 
     def signature(
         self, model_name: str, *, name: str = "serving_default", version: int | None = None, label: str | None = None
     ) -> SignatureInfo:
         """Returns what a signature takes and gives."""
-        return self._look_up(Selected(model_name, version, label), name, None)
+        infos, _ = self._signatures(Selected(model_name, version, label), name, timeout_s=None, anew=True)
+        return infos.asked
 
     def versions(self, model_name: str) -> list[ModelVersion]:
         """Returns the versions of a model that the server knows, newest first."""

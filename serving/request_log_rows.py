@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from preprocessing.schema import MISSING_INT64, MISSING_STRING
 from serving.client_record import Exchange
+from serving.rank_request import RANK_SIGNATURE, TOP_INDICES, TOP_SCORES
 from serving.rows import InputColumn, rows_to_arrays
 
 __all__ = ["OWN", "SCORE", "raw_columns", "score_columns", "to_batch"]
@@ -63,9 +64,11 @@ def _own(exchange: Exchange, count: int) -> dict[str, pa.Array]:
 
 
 def _scores(exchange: Exchange, count: int) -> dict[str, pa.Array]:
-    outputs = sorted(exchange.answer.outputs.items())
+    outputs = exchange.answer.outputs
+    if exchange.asked.signature == RANK_SIGNATURE:
+        outputs = {name: values[0] for name, values in outputs.items() if name not in {TOP_INDICES, TOP_SCORES}}
     # A single column of scores has the same meaning with and without its second dimension.
-    flat = {name: values[:, 0] if values.shape[1:] == (1,) else values for name, values in outputs}
+    flat = {name: values[:, 0] if values.shape[1:] == (1,) else values for name, values in sorted(outputs.items())}
     return {SCORE + name: pa.array(values) for name, values in flat.items() if values.shape == (count,)}
 
 
