@@ -6,9 +6,17 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from models.config import EmbeddingsSpec, ModelSpec, OptimizersSpec
+from models.config import (
+    TABLE_SHARD_BYTES,
+    EmbeddingsSpec,
+    ModelSpec,
+    OptimizerSpec,
+    OptimizersSpec,
+    TableDtype,
+)
 from models.dcn import DCN
 from models.deepfm import DeepFM
+from models.inference_tables import InferenceTables
 from models.initial_rows import MAX_WIDTH
 from models.partitioned_tables import ParameterServers, PartitionedTables
 from models.placement import plan_embeddings, weight_groups
@@ -20,7 +28,7 @@ from models.wide_deep import WideDeep
 from preprocessing.errors import ConfigError
 from preprocessing.schema import DatasetSchema
 
-__all__ = ["NETWORKS", "build_model"]
+__all__ = ["NETWORKS", "build_inference_model", "build_model"]
 
 
 NETWORKS: dict[str, Callable[..., Network]] = {"deepfm": DeepFM, "wide_deep": WideDeep, "dcn": DCN}
@@ -105,4 +113,48 @@ def build_model(
         weights=weights,
         replicas=replicas,
         accumulate_steps=accumulate_steps,
+    )
+
+
+def build_inference_model(
+    schema: DatasetSchema,
+    spec: ModelSpec,
+    *,
+    tables: TableDtype = "float32",
+    shard_bytes: int = TABLE_SHARD_BYTES,
+) -> RankingModel:
+    """Returns a model without any optimizer state, in float32, to take a checkpoint's weights and score.
+
+    Args:
+        schema: of the dataset that it was trained on.
+        spec: the network, as it was trained.
+        tables: dtype that the rows of embedding tables are held in.
+        shard_bytes: the largest variable that a table is cut into.
+
+    Raises:
+        ConfigError: if schema and spec do not fit together.
+    """
+    replicas = Replicas(None)
+    spec = spec.model_copy(update={"precision": "float32", "jit_compile": False, "embeddings": EmbeddingsSpec()})
+    _check(schema, spec, replicas=replicas)
+    stateless = OptimizerSpec(kind="sgd", learning_rate=1.0)
+    optimizers = OptimizersSpec(tables=stateless, wide=stateless, dense=stateless)
+    plan = plan_embeddings(
+        schema, spec, optimizers=optimizers, groups=weight_groups(spec.kind), num_replicas=1, itemsize_bytes=4
+    )
+    weights = WeightMaker(replicas, seed=0, dtype=tf.float32)
+    return RankingModel(
+        schema,
+        spec,
+        optimizers=optimizers,
+        tables=InferenceTables(plan, stored_as=tables, shard_bytes=shard_bytes),
+        network=NETWORKS[spec.kind](
+            weights,
+            spec,
+            num_fields=len(schema.id_fields) + len(schema.list_fields),
+            num_dense=len(schema.dense),
+            num_labels=len(schema.labels),
+        ),
+        weights=weights,
+        replicas=replicas,
     )

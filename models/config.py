@@ -7,14 +7,21 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 __all__ = [
+    "TABLE_SHARD_BYTES",
     "ClippingSpec",
     "CowClipSpec",
     "EmbeddingsSpec",
     "ModelSpec",
     "OptimizerSpec",
     "OptimizersSpec",
+    "TableDtype",
     "TablePlacement",
 ]
+
+# The largest variable that a table is cut into for inference.
+TABLE_SHARD_BYTES = 256 << 20
+
+TableDtype = Literal["float32", "float16"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 

@@ -15,6 +15,7 @@ from models.clipping import clipped_by_value, norm_factor, sum_of_squares
 from models.config import ModelSpec, OptimizersSpec
 from models.dense_optimizer import DenseOptimizer
 from models.embedding_plan import EMBEDDING, FIRST_ORDER
+from models.inference_tables import InferenceTables
 from models.lookup import Lookup
 from models.loss import loss_share, sampling_offset
 from models.loss_scale import LossScale
@@ -25,6 +26,7 @@ from models.row_sums import RowSums
 from models.suspects import Suspects
 from models.tables import EmbeddingTables, Routes
 from models.weights import WeightMaker
+from preprocessing.errors import TrainingError
 from preprocessing.schema import DENSE_KEY, LABELS_KEY, WEIGHT_KEY, DatasetSchema
 
 __all__ = ["Network", "RankingModel"]
@@ -43,7 +45,7 @@ class RankingModel:
         spec: ModelSpec,
         *,
         optimizers: OptimizersSpec,
-        tables: EmbeddingTables | PartitionedTables,
+        tables: EmbeddingTables | PartitionedTables | InferenceTables,
         network: Network,
         weights: WeightMaker,
         replicas: Replicas,
@@ -182,8 +184,36 @@ class RankingModel:
         """
         positions = self._lookup.positions(self._lookup.ids(batch), dtype=self._weights.dtype)
         rows = self.tables.gather(self.tables.routes(positions.rows))
-        inputs = self._inputs(rows, positions.weights, self._dense(batch))
+        return self.network_logits(self._inputs(rows, positions.weights, self._dense(batch)))
+
+    def network_logits(self, inputs: Inputs) -> tf.Tensor:
+        """Returns float32 [B, K] of looked-up fields and numbers, for inference."""
         return tf.cast(self._network(inputs, Mode(self._weights.dtype)), tf.float32)
+
+    def inputs_of(self, batch: Batch, part: DatasetSchema, *, lookup: Lookup, num_rows: tf.Tensor) -> Inputs:
+        """Returns what the network is given for some of its fields and numbers.
+
+        Args:
+            batch: their inputs, B rows.
+            part: names them; it may have no fields, or no numbers.
+            lookup: of `part`.
+            num_rows: B, int32 scalar.
+
+        Raises:
+            TrainingError: if this model is not one for inference.
+        """
+        if not isinstance(self.tables, InferenceTables):
+            raise TrainingError("parts of a row are looked up in a model that build_inference_model made")
+        dtype = self._weights.dtype
+        dense = tf.cast(batch[DENSE_KEY], dtype) if part.dense else tf.zeros([num_rows, 0], dtype)
+        if lookup.num_fields:
+            positions = lookup.positions(lookup.ids(batch), dtype=dtype)
+            rows = self.tables.lookup(positions.rows)
+            pooled = {group: lookup.pool(values, positions.weights) for group, values in rows.items()}
+        else:
+            pooled = {group: tf.zeros([num_rows, 0, self.tables.width(group)], dtype) for group in self.tables.groups}
+        first_order = tf.squeeze(pooled[FIRST_ORDER], axis=2) if FIRST_ORDER in pooled else None
+        return Inputs(pooled[EMBEDDING], first_order, dense)
 
     def _dense(self, batch: Batch) -> tf.Tensor:
         if self.schema.dense:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from models.inference_tables import InferenceTables
 from models.partitioned_tables import PartitionedTables
 from models.tables import WEIGHTS, EmbeddingTables
 
@@ -14,7 +15,7 @@ _MOST_ROWS = 1 << 16
 
 
 def row_norms(
-    tables: EmbeddingTables | PartitionedTables, *, most_rows: int = _MOST_ROWS
+    tables: EmbeddingTables | PartitionedTables | InferenceTables, *, most_rows: int = _MOST_ROWS
 ) -> dict[str, npt.NDArray[np.floating]]:
     """Returns the lengths of about `most_rows` rows at most, evenly spread, of what this process holds.
 

@@ -4,14 +4,44 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from serving.config import BatchingSpec, RetentionSpec
 from serving.features_spec import FeaturesSpec
 
-__all__ = ["ExportSpec", "ServeSpec"]
+__all__ = ["ExportSpec", "RankSpec", "ServeSpec", "WarmupSpec"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class RankSpec(BaseModel):
+    """The signature `rank`: a user and many candidates in one request."""
+
+    model_config = _STRICT
+
+    item_columns: tuple[str, ...] | None = Field(
+        None,
+        description="Columns that belong to candidates; left out: the item key, the columns of side tables joined by "
+        "it, and point-in-time columns of either. All others are the user's. An empty list: no such signature.",
+    )
+    top_k: int = Field(100, ge=1, description="How many of the best candidates an answer names.")
+
+
+class WarmupSpec(BaseModel):
+    """Requests made of real rows that a server runs before a version takes traffic."""
+
+    model_config = _STRICT
+
+    batch_sizes: tuple[int, ...] = Field(
+        (1, 32, 512), max_length=100, description="Rows, or candidates, of the requests; empty: no warm-up."
+    )
+
+    @field_validator("batch_sizes")
+    @classmethod
+    def _positive(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if any(not 1 <= size <= 100_000 for size in value) or len(set(value)) != len(value):
+            raise ValueError("each batch size is given once, from 1 to 100000")
+        return value
 
 
 class ExportSpec(BaseModel):
@@ -27,6 +57,11 @@ class ExportSpec(BaseModel):
     retention: RetentionSpec | None = Field(
         RetentionSpec(), description="Which versions are removed after a publication; null removes none."
     )
+    tables: Literal["float32", "float16"] = Field(
+        "float32", description="How rows of embedding tables are stored; they are computed with as float32."
+    )
+    rank: RankSpec = RankSpec()
+    warmup: WarmupSpec = WarmupSpec()
 
 
 class ServeSpec(BaseModel):

@@ -21,6 +21,7 @@ from pipeline.cluster_stage import follow
 from pipeline.config import Config
 from pipeline.display import Display
 from pipeline.example_stage import Inputs, examples_parts, find_inputs, make_examples_index, settle_as_of
+from pipeline.export_stage import export_parts, export_saved_model
 from pipeline.quiet import import_tensorflow
 from preprocessing.dataset import Dataset, open_dataset
 from preprocessing.errors import ArtefactError
@@ -33,7 +34,7 @@ SAVED_MODEL = "saved_model"
 BEST = "best"
 
 # Raised when a change of our code changes what a stage writes: older artefacts are then made anew.
-_CODE_VERSIONS = {"examples": 2, "dataset": 3, "train": 1, "export": 1, "evaluate": 3}
+_CODE_VERSIONS = {"examples": 2, "dataset": 3, "train": 1, "export": 2, "evaluate": 3}
 
 
 def plan(stage: str, config: Config, inputs: Inputs) -> Plan:
@@ -101,7 +102,7 @@ _OWN_INPUTS = {
     "examples": examples_parts,
     "dataset": _dataset_inputs,
     "train": _train_inputs,
-    "export": lambda _config, _inputs: {},
+    "export": lambda config, _: export_parts(config),
     "evaluate": _evaluate_inputs,
 }
 
@@ -192,18 +193,8 @@ def _make_model(config: Config, _: Inputs, needs: Needs, folder: Path, display: 
 
 
 def _make_export(config: Config, inputs: Inputs, needs: Needs, folder: Path, _: Display) -> Mapping[str, Any]:
-    from serving.export import export_model
-
-    dataset = _dataset_of(config, inputs)
-    export_model(
-        dataset,
-        needs["train"].folder / BEST / str(needs["train"].content["best_step"]),
-        model=config.model,
-        optimizers=config.train.optimizers,
-        folder=folder / SAVED_MODEL,
-    )
-    size_bytes = sum(path.stat().st_size for path in (folder / SAVED_MODEL).rglob("*") if path.is_file())
-    return {"schema": dataset.schema.fingerprint(), "size_bytes": size_bytes}
+    checkpoint = needs["train"].folder / BEST / str(needs["train"].content["best_step"])
+    return export_saved_model(config, _dataset_of(config, inputs), checkpoint, folder=folder / SAVED_MODEL)
 
 
 def _dataset_of(config: Config, inputs: Inputs) -> Dataset:
