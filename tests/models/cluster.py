@@ -28,7 +28,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def run_workers(
-    folder: Path, jobs: list[dict[str, Any]], *, workers: int, replicas_each: int, timeout_s: float = 240.0
+    folder: Path, jobs: list[dict[str, Any]], *, workers: int, replicas_each: int, timeout_s: float = 500.0
 ) -> list[dict[str, Results]]:
     """Returns what each worker wrote for each job, by the job's name.
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-DEADLINE_S = 240.0
+DEADLINE_S = 400.0
 MODULE = "tests.pipeline.cluster_runs"
 
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ TRAIN: dict[str, Any] = {
     },
 }
 WATCHDOG = {"interval_s": 0.5, "dead_after_s": 10}
+START_S = 300.0  # a bound, however busy the machine: most of it is the import of TensorFlow in every process
 
 
 @pytest.fixture(scope="module")
@@ -138,23 +140,26 @@ def test_two_replicas_of_one_process_train_the_same_model(job: Job, alone: Path,
     assert_same_run(run_alone(job, tmp_path / kind, kind=kind, virtual_cpus=2), alone)
 
 
-@pytest.mark.parametrize("victim", ["worker-0", "worker-1"])
 def test_after_kill_9_the_others_stop_in_time_and_a_restart_ends_with_the_same_weights(
-    job: Job, alone: Path, tmp_path: Path, victim: str
+    job: Job, alone: Path, tmp_path: Path
 ) -> None:
     run = dataclasses.replace(job, folder=tmp_path / "run", train={**TRAIN, "steps_per_execution": 1})
-    other = "worker-1" if victim == "worker-0" else "worker-0"
     with processes(run, cluster_of(2)) as started:
-        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
-        os.kill(started[victim].pid, signal.SIGKILL)
-        killed = time.monotonic()
-        out, _ = started[other].communicate(timeout=60)
-        assert started[other].returncode == 1
-        assert time.monotonic() - killed < WATCHDOG["dead_after_s"] + 20
-        assert f"{victim} (process {started[victim].pid}" in out
-        assert "gave no sign of life" in out
+        wait_for(lambda: has_checkpoint(run), started)
+        os.kill(started["worker-0"].pid, signal.SIGKILL)
+        assert_ends_for(started["worker-0"], "worker-0", other=started["worker-1"])
     all_ended_well(run_cluster(dataclasses.replace(run, train=TRAIN), cluster_of(2)))
     assert_same_run(tmp_path / "run", alone, within=1e-6)
+
+
+def assert_ends_for(dead: subprocess.Popen[str], name: str, *, other: subprocess.Popen[str]) -> None:
+    """The other process ends in time, by itself, with a message that names the dead one."""
+    killed = time.monotonic()
+    out, _ = other.communicate(timeout=60)
+    assert other.returncode == 1
+    assert time.monotonic() - killed < WATCHDOG["dead_after_s"] + 20
+    assert f"{name} (process {dead.pid}" in out
+    assert "gave no sign of life" in out
 
 
 def test_after_a_writer_was_killed_the_previous_checkpoint_is_used_and_that_is_said(
@@ -162,10 +167,8 @@ def test_after_a_writer_was_killed_the_previous_checkpoint_is_used_and_that_is_s
 ) -> None:
     run = dataclasses.replace(job, folder=tmp_path / "run")
     with processes(dataclasses.replace(run, die_in_save=8), cluster_of(2)) as started:
-        started["worker-1"].wait(timeout=150)
-        assert started["worker-1"].returncode == -signal.SIGKILL
-        out, _ = started["worker-0"].communicate(timeout=60)
-        assert "worker-1 (process" in out
+        assert started["worker-1"].wait(timeout=START_S) == -signal.SIGKILL
+        assert_ends_for(started["worker-1"], "worker-1", other=started["worker-0"])
     (leftover,) = (tmp_path / "run" / "resume").glob(".8.*.tmp")
     ended = run_cluster(run, cluster_of(2))
     all_ended_well(ended)
@@ -179,7 +182,7 @@ def test_a_worker_that_hangs_is_shown_with_its_step_and_where_it_waits(job: Job,
     strategy = {**job.strategy, "watchdog": watchdog}
     run = dataclasses.replace(job, folder=tmp_path / "run", strategy=strategy)
     with processes(run, cluster_of(2)) as started:
-        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
+        wait_for(lambda: has_checkpoint(run), started)
         os.kill(started["worker-1"].pid, signal.SIGSTOP)
         time.sleep(6)
         os.kill(started["worker-1"].pid, signal.SIGCONT)
@@ -207,7 +210,7 @@ def test_a_worker_of_parameter_servers_may_die(job: Job, tmp_path: Path, comes_b
     )
     cluster = cluster_of(2, ps=1)
     with processes(run, cluster) as started:
-        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
+        wait_for(lambda: has_checkpoint(run), started)
         os.kill(started["worker-1"].pid, signal.SIGKILL)
         killed = time.monotonic()
         if comes_back:
@@ -227,7 +230,7 @@ def test_when_a_parameter_server_dies_the_job_ends_and_names_it_once(job: Job, t
         job, folder=tmp_path / "run", strategy=SERVERS, train={**TRAIN, "epochs": 400, "checkpoint_every_steps": 20}
     )
     with processes(run, cluster_of(1, ps=2)) as started:
-        wait_for(lambda: len(list((tmp_path / "run" / "resume").glob("[0-9]*"))) > 0, started, timeout_s=150)
+        wait_for(lambda: has_checkpoint(run), started)
         os.kill(started["ps-1"].pid, signal.SIGKILL)
         killed, named = time.monotonic(), f"ps-1 (process {started['ps-1'].pid} on"
         out, _ = started["chief-0"].communicate(timeout=60)
@@ -253,8 +256,12 @@ def wait_for_text(process: subprocess.Popen[str], text: str, *, timeout_s: float
     raise TimeoutError(f"the process never said {text!r}")
 
 
-def wait_for(condition: Any, started: dict[str, Any], *, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
+def has_checkpoint(run: Job) -> bool:
+    return any((run.folder / "resume").glob("[0-9]*"))
+
+
+def wait_for(condition: Callable[[], bool], started: dict[str, subprocess.Popen[str]]) -> None:
+    deadline = time.monotonic() + START_S
     while not condition():
         for name, process in started.items():
             assert process.poll() is None, f"{name}: {process.communicate()[0][-2000:]}"
