@@ -14,7 +14,14 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from pipeline import cluster_commands, data_commands, deploy_commands, store_commands
+from pipeline import (
+    cluster_commands,
+    data_commands,
+    deploy_commands,
+    features_commands,
+    report_commands,
+    store_commands,
+)
 from pipeline.config import Config, load_config
 from pipeline.interrupts import noticed_interrupts
 from pipeline.quiet import import_tensorflow, quiet_libraries
@@ -223,6 +230,8 @@ def predict(
 data_commands.register(app)
 cluster_commands.register(app)
 deploy_commands.register(app)
+features_commands.register(app)
+report_commands.register(app)
 store_commands.register(app)
 
 if __name__ == "__main__":

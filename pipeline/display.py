@@ -153,6 +153,7 @@ class Display:
         verdicts: Sequence[Verdict],
         store: Path,
         version: int | None,
+        report: Path,
     ) -> None:
         """Prints the tables at the end of a run."""
         table = Table("stage", "state", "seconds", "artefact")
@@ -167,6 +168,7 @@ class Display:
                 figures.add_row(name, *(_figure(name, split.get(name), split) for split in metrics.values()))
         self.console.print(figures)
         self.verdicts(verdicts)
+        self.console.print(f"report: {report}", soft_wrap=True)
         if version is not None:
             self.console.print(f"published as version {version} in {store}", soft_wrap=True)
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipeline.evaluate_spec import GateRule
-from pipeline.live_model import Compared
 from preprocessing.errors import RankmillError
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["Compared", "Verdict", "judge"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +22,15 @@ class Verdict:
     bound: str
     passed: bool
     note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """A figure of both models; `loss` is how much worse the candidate may be at the confidence asked for."""
+
+    candidate: float
+    live: float
+    loss: float
 
 
 def judge(

@@ -12,8 +12,8 @@ from pipeline import runs
 from pipeline.artefacts import Artefact
 from pipeline.config import Config
 from pipeline.evaluate_spec import GateRule
-from pipeline.gate import Verdict, judge
-from pipeline.live_model import Compared, Contest, folder_mb, measured_ms
+from pipeline.gate import Compared, Verdict, judge
+from pipeline.live_model import Contest, folder_mb, measured_ms
 from pipeline.stages import SAVED_MODEL
 from preprocessing.dataset import open_dataset
 from preprocessing.errors import ArtefactError

@@ -13,6 +13,8 @@ from pipeline.display import Display, shown
 from pipeline.faults import plain_faults
 from pipeline.gate import Verdict
 from pipeline.gate_stage import gate_run
+from pipeline.report_stage import report_data
+from pipeline.run_report import write_run_report
 from pipeline.store_place import after_publication
 from preprocessing.errors import GateError
 
@@ -34,12 +36,15 @@ def run(config: Config, *, display: Display) -> Path:
         passed = all(verdict.passed for verdict in verdicts)
         version = runs.publish_run(config, folder, made["export"]) if passed else None
         runs.write_summary(folder, list(made.values()))
+        data_report = report_data(config, made["examples"], display=display)
+        report = write_run_report(config, folder, data_report=data_report)
     display.summary(
         stages=list(made.values()),
         metrics=made["evaluate"].content,
         verdicts=verdicts,
         store=config.store(),
         version=version,
+        report=report,
     )
     if version is None:
         raise GateError(_failure(verdicts, folder))
@@ -71,8 +76,6 @@ def run_stages(config: Config, names: tuple[str, ...], *, display: Display) -> d
     for name in names:
         made[name] = stages.make(name, config, inputs, display=display)
         if name == "examples":
-            from pipeline.report_stage import report_data
-
             report_data(config, made[name], display=display)
     return made
 

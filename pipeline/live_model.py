@@ -6,7 +6,6 @@ The live model is scored from raw rows through its own SavedModel, for its vocab
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -20,25 +19,17 @@ from pipeline.bootstrap import upper_bound
 from pipeline.config import Config
 from pipeline.evaluate_spec import GateRule
 from pipeline.evaluation import columns_needed, draw, slice_masks
+from pipeline.gate import Compared
 from pipeline.scoring import ScoredRows, loaded_model, read_rows, score_rows, score_split
 from preprocessing.dataset import Dataset
 from preprocessing.errors import ArtefactError
 
-__all__ = ["Compared", "Contest", "folder_mb", "measured_ms"]
+__all__ = ["Contest", "folder_mb", "measured_ms"]
 
 _LOWER_IS_BETTER = {"log_loss", "normalised_entropy", "ece", "size_mb", "latency_ms"}
 _CALLS, _WARM_UP = 100, 10
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclasses.dataclass(frozen=True)
-class Compared:
-    """A figure of both models; `loss` is how much worse the candidate may be at the confidence asked for."""
-
-    candidate: float
-    live: float
-    loss: float
 
 
 class Contest:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pipeline.column_figures import shown_name
 from pipeline.data_report import DataReport
+from pipeline.pages import page_template, write_text
 from pipeline.report_plots import plot_label_rate, plot_rows
 from preprocessing.drift import OTHERS
 from preprocessing.spec import SPLITS
 
-__all__ = ["page", "page_template", "write_page", "write_text"]
+__all__ = ["page", "write_page"]
 
 _TEMPLATE = "data_report.html"
 _COUNT_TITLES = {
@@ -33,31 +32,11 @@ def write_page(report: DataReport, path: Path) -> None:
     write_text(page(report), path)
 
 
-def write_text(text: str, path: Path) -> None:
-    """Writes a file; a reader sees the old one or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-def page_template(name: str) -> Template:
-    """Returns one of our pages, that escapes all text."""
-    environment = Environment(
-        loader=PackageLoader("pipeline"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"count": _count, "share": _share, "title": shown_name}
-    return environment.get_template(name)
-
-
 def page(report: DataReport) -> str:
     """Returns the HTML text of the page."""
     dated = len(report.periods) > 1
     # The text in plots has been escaped by the library that drew them.
-    return page_template(_TEMPLATE).render(
+    return page_template(_TEMPLATE, shown=shown_name).render(
         report=report,
         others=OTHERS,
         counts=_other_counts(report.counts),
@@ -94,16 +73,3 @@ def _count_title(name: str) -> str:
     if name.startswith("orphan_"):
         return f"{name.removeprefix('orphan_')} without an impression"
     return _COUNT_TITLES.get(name, name.replace("_", " "))
-
-
-def _count(value: int) -> str:
-    return f"{value:,}"
-
-
-def _share(value: float | None) -> str:
-    """Returns a share in percent, three digits of small ones; a share that is not 0 never reads 0 %."""
-    if value is None:
-        return "-"
-    if value and abs(value) < 1e-4:
-        return f"{value:.1e}" if abs(value) < 1e-6 else f"{value:.4%}"
-    return f"{value:.2%}"

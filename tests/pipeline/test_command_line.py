@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from pipeline import __main__ as command_line
 from pipeline.interrupts import noticed_interrupts
-from pipeline.serve import _read_rows
+from pipeline.request_rows import read_rows_file
 from preprocessing.errors import ConfigError
 from tests.pipeline.tiny_line import Outcome, rankmill, tiny_line
 
@@ -109,7 +110,7 @@ def test_a_row_may_hold_any_character(tmp_path: Path) -> None:
     rows = [{"user": "line\u2028separator\x85and\x0cfeed"}, {"user": "é\x00"}]
     path = tmp_path / "rows.jsonl"
     path.write_text("\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8", newline="")
-    assert _read_rows(path) == rows
+    assert read_rows_file(path) == rows
     with pytest.raises(ConfigError, match="no such file"):
         _read_rows(tmp_path / "none")
 
@@ -201,3 +202,12 @@ def test_a_terminal_without_unicode_is_no_reason_to_stop(tmp_path: Path) -> None
             display.verdicts([])
             out.flush()
             assert raw.getvalue().startswith(mark)
+
+
+def test_commands_begin_without_the_libraries_that_take_seconds_to_import() -> None:
+    code = (
+        "import sys, pipeline.__main__, pipeline.compare\n"
+        "print(sorted({'tensorflow', 'apache_beam', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"

@@ -13,8 +13,7 @@ import pytest
 from pipeline.artefacts import Artefact
 from pipeline.config import Config
 from pipeline.evaluate_spec import GateRule
-from pipeline.gate import Verdict, judge
-from pipeline.live_model import Compared
+from pipeline.gate import Compared, Verdict, judge
 from pipeline.runs import open_run, publish_run, write_summary, write_verdicts
 from preprocessing.errors import ArtefactError, GateError
 from serving.version_store import read_metadata, versions
