@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
-import math
 import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
-
-from pipeline import stages
-from pipeline.artefacts import open_artefact
 from pipeline.config import Config
 from pipeline.deploy_serve import BATCHING_FILE, MONITORING_FILE, config_texts
 from pipeline.publish_features import complete_rows
+from pipeline.request_rows import request_rows
 from pipeline.store_place import place_of
-from preprocessing.dataset import open_dataset
-from preprocessing.errors import ArtefactError, ConfigError, ServingError
+from preprocessing.errors import ArtefactError, ServingError
 from serving.client import connect
 from serving.deployment import ServerFiles, production_flags
 from serving.history import read_events
 from serving.labels import promote
 from serving.launch import ServeOptions, find_binary, serve_command, wait_until_available
 from serving.models_config import MODELS_FILE, read_model, write_model, write_text
+from serving.request_log import RequestLog
 from serving.version_store import latest
 
 __all__ = ["predict_rows", "serve_forever", "serve_options"]
@@ -108,57 +103,16 @@ def predict_rows(
         ConfigError: if not exactly one of `rows` and `sample` is given, or a row is no JSON object.
         ServingError: if the server cannot be reached or refuses the rows.
     """
-    if (rows is None) == (sample == 0):
-        raise ConfigError("give one of --rows FILE and --sample N")
-    records = complete_rows(config, _sample(config, sample) if rows is None else _read_rows(rows))
+    records = complete_rows(config, request_rows(config, rows=rows, sample=sample))
     host, model = config.serve.host, config.export.model_name
     if wait_s > 0:
         wait_until_available(host, config.serve.rest_port, model_name=model, timeout_s=wait_s)
     port = config.serve.port if api == "grpc" else config.serve.rest_port
-    with connect(f"{host}:{port}", api=api, timeout_s=TIMEOUT_S) as client:
+    log = config.serve.request_log
+    with contextlib.ExitStack() as stack:
+        recorder = None if log is None else stack.enter_context(RequestLog(log))
+        client = stack.enter_context(connect(f"{host}:{port}", api=api, timeout_s=TIMEOUT_S, recorder=recorder))
         for start in range(0, len(records), ROWS_PER_REQUEST):
             outputs = client.predict(model, records[start : start + ROWS_PER_REQUEST])
             for values in zip(*outputs.values(), strict=True):
                 yield dict(zip(outputs, map(float, values), strict=True))
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError(f"--rows {path}: no such file") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--rows {path}: cannot be read as UTF-8 text: {error}") from error
-    records = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"--rows {path}, line {number}: not JSON: {error}") from error
-        if not isinstance(record, dict):
-            raise ConfigError(f"--rows {path}, line {number}: a row is a JSON object of columns, this is {line[:60]!r}")
-        records.append(record)
-    if not records:
-        raise ConfigError(f"--rows {path}: holds no row")
-    return records
-
-
-def _sample(config: Config, num_rows: int) -> list[dict[str, Any]]:
-    """Returns raw rows of the test split as a client would send them: only what the signature takes."""
-    from pipeline.scoring import read_rows
-
-    inputs = stages.find_inputs(config)
-    dataset = open_dataset(open_artefact(stages.plan("dataset", config, inputs)).folder)
-    columns = [column.name for column in dataset.schema.raw_columns]
-    table = pa.concat_tables(read_rows(dataset, "test", columns=columns)).slice(0, num_rows)
-    return [_plain(row) for row in table.to_pylist()]
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not _is_missing(value)}
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))

@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from serving.config import BatchingSpec, RetentionSpec
 from serving.features_spec import FeaturesSpec
+from serving.monitor_spec import MonitorSpec
+from serving.request_log_spec import RequestLogSpec
 
 __all__ = ["ExportSpec", "RankSpec", "ServeSpec", "WarmupSpec"]
 
@@ -86,3 +88,5 @@ class ServeSpec(BaseModel):
     )
     batching: BatchingSpec | None = Field(None, description="How requests are merged; left out, they are not.")
     features: FeaturesSpec = FeaturesSpec()
+    request_log: RequestLogSpec | None = Field(None, description="Which requests `predict` keeps; null keeps none.")
+    monitor: MonitorSpec = MonitorSpec()
