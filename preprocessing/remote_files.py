@@ -11,7 +11,15 @@ from typing import IO, Any, cast
 
 from preprocessing.errors import SourceError
 
-__all__ = ["is_remote", "match_remote", "open_remote", "remote_checksum", "remote_size"]
+__all__ = [
+    "create_remote",
+    "delete_remote",
+    "is_remote",
+    "match_remote",
+    "open_remote",
+    "remote_checksum",
+    "remote_size",
+]
 
 # Stores whose checksum follows from the content or changes with it; that of others may be no more than the size.
 _WITH_CHECKSUM = ("s3://", "gs://", "hdfs://", "azfs://")
@@ -46,6 +54,32 @@ def open_remote(path: str) -> IO[bytes]:
         return cast(IO[bytes], _systems().open(path, compression_type=CompressionTypes.UNCOMPRESSED))
     except Exception as error:
         raise _unreachable(path, "opened", error) from error
+
+
+def create_remote(path: str) -> IO[bytes]:
+    """Returns a remote file opened for writing; on an object store it is there, whole, when it is closed.
+
+    Raises:
+        SourceError: if it cannot be written.
+    """
+    from apache_beam.io.filesystem import CompressionTypes
+
+    try:
+        return cast(IO[bytes], _systems().create(path, compression_type=CompressionTypes.UNCOMPRESSED))
+    except Exception as error:
+        raise _unreachable(path, "written", error) from error
+
+
+def delete_remote(paths: Sequence[str]) -> None:
+    """Deletes remote files.
+
+    Raises:
+        SourceError: if one of them cannot be deleted.
+    """
+    try:
+        _systems().delete(list(paths))
+    except Exception as error:
+        raise _unreachable(paths[0], "deleted", error) from error
 
 
 def remote_size(path: str) -> int:

@@ -11,7 +11,15 @@ from typing import IO, Any
 from preprocessing.errors import CorruptError
 from preprocessing.manifest import MANIFEST, write_json
 
-__all__ = ["FileFacts", "check_files", "file_facts", "files_of", "hashed_copy", "size_bytes", "write_manifest"]
+__all__ = [
+    "FileFacts",
+    "facts_of",
+    "file_facts",
+    "files_of",
+    "hashed_copy",
+    "size_bytes",
+    "write_manifest",
+]
 
 FileFacts = dict[str, dict[str, Any]]
 _CHUNK = 1 << 20
@@ -19,7 +27,7 @@ _CHUNK = 1 << 20
 
 def write_manifest(folder: Path, *, version: int) -> None:
     """Writes sizes and checksums of all files of a version into its manifest."""
-    facts = {name: _facts(folder / name) for name in _names(folder)}
+    facts = {name: facts_of(folder / name) for name in _names(folder)}
     write_json(folder / MANIFEST, {"version": version, "files": facts})
 
 
@@ -40,20 +48,6 @@ def file_facts(manifest: Mapping[str, Any], *, where: str) -> FileFacts:
     return files
 
 
-def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Raises CorruptError if a file of a version is not what its manifest says."""
-    for name, expected in file_facts(manifest, where=str(folder)).items():
-        try:
-            found = _facts(folder / name)
-        except OSError as error:
-            raise CorruptError(f"{folder / name} cannot be read: {error}; copy or publish the version again") from error
-        if found != expected:
-            raise CorruptError(
-                f"{folder / name} is not what was published: {found['size']} bytes, SHA-256 {found['sha256'][:12]}..., "
-                f"expected {expected['size']}, {expected['sha256'][:12]}...; copy or publish the version again"
-            )
-
-
 def hashed_copy(source: IO[bytes], target: IO[bytes]) -> dict[str, Any]:
     """Copies a file; returns the size and SHA-256 of what was copied."""
     digest, size = hashlib.sha256(), 0
@@ -64,7 +58,8 @@ def hashed_copy(source: IO[bytes], target: IO[bytes]) -> dict[str, Any]:
     return {"size": size, "sha256": digest.hexdigest()}
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def facts_of(path: Path) -> dict[str, Any]:
+    """Returns the size and SHA-256 of a file."""
     with path.open("rb") as file:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
