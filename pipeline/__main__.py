@@ -20,6 +20,7 @@ from pipeline import (
     deploy_commands,
     features_commands,
     report_commands,
+    serve_commands,
     store_commands,
 )
 from pipeline.config import Config, load_config
@@ -232,6 +233,7 @@ cluster_commands.register(app)
 deploy_commands.register(app)
 features_commands.register(app)
 report_commands.register(app)
+serve_commands.register(app)
 store_commands.register(app)
 
 if __name__ == "__main__":
