@@ -24,6 +24,8 @@ from serving.server.status import Code, StatusError
 
 __all__ = ["BatchScheduler"]
 
+_MAX_QUEUES = 256
+
 Array = NDArray[Any]
 Execute = Callable[..., list[Array]]
 
@@ -84,6 +86,9 @@ class BatchScheduler:
             key = (names, tuple(fetches), tuple(array.dtype for array in inputs))
             queue = queues.get(key)
             if queue is None:
+                if len(queues) >= _MAX_QUEUES:
+                    # Clients choose outputs and dtypes: those of old are made anew; what waits is held elsewhere.
+                    queues.clear()
                 bound = functools.partial(_execute_named, execute, names, tuple(fetches))
                 queue = queues.setdefault(key, _Queue(bound, parameters))
             return self._run(queue, inputs, timeout_s)

@@ -85,6 +85,7 @@ class Flags:
     skip_initialize_tpu: bool = _flag(False, "Do not initialise TPUs.", used=False)
     version: bool = _flag(False, "Print versions and exit.")
     bind_address: str = _flag("127.0.0.1", "Address that both ports listen on. Only of this server.")
+    reuse_port: bool = _flag(False, "Several servers may listen on the same ports. Only of this server.")
 
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Flags)}

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    model_management_pb2,
+    predict_pb2,
+    regression_pb2,
+)
 
 from serving.server.config_files import tls_files
 from serving.server.flags import Flags
@@ -43,22 +52,31 @@ def build_grpc_server(handlers: Handlers, flags: Flags, metrics: Metrics) -> grp
     server = grpc.server(
         ThreadPoolExecutor(max(1, flags.grpc_max_threads), thread_name_prefix="grpc"), options=_options(flags)
     )
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        _Servicer(
-            Predict=_observed("Predict", handlers.predict, metrics),
-            Classify=_observed("Classify", handlers.classify, metrics),
-            Regress=_observed("Regress", handlers.regress, metrics),
-            MultiInference=_answer(handlers.multi_inference),
-            GetModelMetadata=_answer(_untimed(handlers.model_metadata)),
-        ),
-        server,
-    )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(
-        _Servicer(
-            GetModelStatus=_answer(_untimed(handlers.model_status)),
-            HandleReloadConfigRequest=_answer(_untimed(handlers.reload_config)),
-        ),
-        server,
+    server.add_generic_rpc_handlers(
+        (
+            _service(
+                "PredictionService",
+                Predict=(predict_pb2.PredictRequest, _observed("Predict", handlers.predict, metrics)),
+                Classify=(
+                    classification_pb2.ClassificationRequest,
+                    _observed("Classify", handlers.classify, metrics),
+                ),
+                Regress=(regression_pb2.RegressionRequest, _observed("Regress", handlers.regress, metrics)),
+                MultiInference=(inference_pb2.MultiInferenceRequest, handlers.multi_inference),
+                GetModelMetadata=(
+                    get_model_metadata_pb2.GetModelMetadataRequest,
+                    _untimed(handlers.model_metadata),
+                ),
+            ),
+            _service(
+                "ModelService",
+                GetModelStatus=(get_model_status_pb2.GetModelStatusRequest, _untimed(handlers.model_status)),
+                HandleReloadConfigRequest=(
+                    model_management_pb2.ReloadConfigRequest,
+                    _untimed(handlers.reload_config),
+                ),
+            ),
+        )
     )
     if flags.enable_grpc_healthcheck_service:
         server.add_generic_rpc_handlers((health_service(max_watchers=max(1, flags.grpc_max_threads // 4)),))
@@ -72,18 +90,39 @@ def build_grpc_server(handlers: Handlers, flags: Flags, metrics: Metrics) -> grp
     return server
 
 
-class _Servicer:
-    """Looks like a generated servicer; a method that is not given answers UNIMPLEMENTED."""
+def _service(name: str, **methods: tuple[Any, Handler]) -> grpc.GenericRpcHandler:
+    """Returns a service of unary methods, each given by its request message and its handler."""
+    found = {
+        # Messages are parsed by the method: gRPC would call one that does not parse the server's own fault.
+        method: grpc.unary_unary_rpc_method_handler(
+            functools.partial(_call, request_type, handler), response_serializer=_serialize
+        )
+        for method, (request_type, handler) in methods.items()
+    }
+    return grpc.method_handlers_generic_handler(f"tensorflow.serving.{name}", found)
 
-    def __init__(self, **methods: Callable[[Any, grpc.ServicerContext], Any]) -> None:
-        self._methods = methods
 
-    def __getattr__(self, name: str) -> Callable[[Any, grpc.ServicerContext], Any]:
-        return self._methods.get(name, functools.partial(_unimplemented, name))
+def _serialize(response: Any) -> bytes:
+    serialized: bytes = response.SerializeToString()
+    return serialized
 
 
-def _unimplemented(name: str, _request: Any, context: grpc.ServicerContext) -> Any:
-    context.abort(grpc.StatusCode.UNIMPLEMENTED, f"{name} is not implemented by this server")
+def _call(request_type: Any, handler: Handler, body: bytes, context: grpc.ServicerContext) -> Any:
+    """Answers a call; the handler's errors become statuses."""
+    try:
+        request = request_type.FromString(body)
+    except DecodeError:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the message is no {request_type.DESCRIPTOR.full_name}")
+    try:
+        return handler(request, timeout_s=_remaining_s(context))
+    except StatusError as error:
+        context.abort(_GRPC_CODES[error.code], error.wire_message())
+    except Exception as error:
+        # The last resort: one request's fault must not take its thread or the server along.
+        _log.exception("a request failed unexpectedly")
+        context.abort(
+            grpc.StatusCode.INTERNAL, StatusError(Code.INTERNAL, f"{type(error).__name__}: {error}").wire_message()
+        )
 
 
 def _untimed(handler: Callable[[Any], Any]) -> Handler:
@@ -91,49 +130,30 @@ def _untimed(handler: Callable[[Any], Any]) -> Handler:
     return lambda request, timeout_s: handler(request)
 
 
-def _answer(handler: Handler) -> Callable[[Any, grpc.ServicerContext], Any]:
-    """Returns a gRPC method that turns the handler's errors into statuses."""
+def _observed(api: str, handler: Handler, metrics: Metrics) -> Handler:
+    """Returns the handler that also counts requests and times the successful ones."""
 
-    def method(request: Any, context: grpc.ServicerContext) -> Any:
-        try:
-            return _run(handler, request, context)
-        except StatusError as error:
-            context.abort(_GRPC_CODES[error.code], error.wire_message())
-
-    return method
-
-
-def _observed(api: str, handler: Handler, metrics: Metrics) -> Callable[[Any, grpc.ServicerContext], Any]:
-    """Returns `_answer(handler)` that also counts requests and times the successful ones."""
-
-    def method(request: Any, context: grpc.ServicerContext) -> Any:
+    def observed(request: Any, timeout_s: float | None) -> Any:
         name, start_s = request.model_spec.name, time.perf_counter()
         try:
-            response = _run(handler, request, context)
-        except StatusError as error:
-            metrics.count_request(name, error.code)
-            context.abort(_GRPC_CODES[error.code], error.wire_message())
-        metrics.count_request(name, Code.OK)
-        metrics.observe_request(name, api=api, entrypoint="GRPC", seconds=time.perf_counter() - start_s)
+            response = handler(request, timeout_s=timeout_s)
+        except Exception as error:
+            metrics.count_request(name, error.code if isinstance(error, StatusError) else Code.INTERNAL)
+            raise
+        metrics.observe_success(name, api=api, entrypoint="GRPC", seconds=time.perf_counter() - start_s)
         return response
 
-    return method
+    return observed
 
 
-def _run(handler: Handler, request: Any, context: grpc.ServicerContext) -> Any:
-    remaining_s = context.time_remaining()
-    if remaining_s is not None and remaining_s > _MAX_TIMEOUT_S:
-        remaining_s = None
-    if remaining_s is not None and remaining_s <= 0:
+def _remaining_s(context: grpc.ServicerContext) -> float | None:
+    """Returns the time that is left to the client, None for any; DEADLINE_EXCEEDED if it is over."""
+    remaining_s: float | None = context.time_remaining()
+    if remaining_s is None or remaining_s > _MAX_TIMEOUT_S:
+        return None
+    if remaining_s <= 0:
         raise StatusError(Code.DEADLINE_EXCEEDED, "the deadline passed before the request was run")
-    try:
-        return handler(request, timeout_s=remaining_s)
-    except StatusError:
-        raise
-    except Exception as error:
-        # The last resort: one request's fault must not take its thread or the server along.
-        _log.exception("a request failed unexpectedly")
-        raise StatusError(Code.INTERNAL, f"{type(error).__name__}: {error}") from error
+    return remaining_s
 
 
 def _credentials(path: Path) -> grpc.ServerCredentials:
@@ -161,7 +181,7 @@ def _options(flags: Flags) -> list[tuple[str, int | str]]:
     options: list[tuple[str, int | str]] = [
         ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(flags.reuse_port)),
     ]
     for pair in filter(None, flags.grpc_channel_arguments.split(",")):
         key, _, text = pair.partition("=")

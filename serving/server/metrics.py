@@ -12,6 +12,7 @@ __all__ = ["LATENCY_BOUNDS_US", "SIZE_BOUNDS", "Metrics"]
 
 LATENCY_BOUNDS_US = tuple(10.0 * 1.8**power for power in range(33))
 SIZE_BOUNDS = tuple(2.0**power for power in range(21))
+_MAX_NAMES, _MAX_NAME_CHARS = 1000, 256
 _SERVING = ":tensorflow:serving:"
 _LOADER = ":tensorflow:cc:saved_model:"
 _BATCHING = _SERVING + "batching_session:"
@@ -35,12 +36,22 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._names: set[str] = set()
         self._counters: dict[str, dict[Labels, int]] = defaultdict(lambda: defaultdict(int))
         self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(dict)
 
     def _count(self, name: str, number: int = 1, **labels: str) -> None:
         with self._lock:
             self._counters[name][tuple(labels.items())] += number
+
+    def _known_name(self, name: str) -> str:
+        """Returns a model name as clients wrote it, or "(other)": what they make up must not fill the memory."""
+        if name in self._names:
+            return name
+        if len(name) > _MAX_NAME_CHARS or len(self._names) >= _MAX_NAMES:
+            return "(other)"
+        self._names.add(name)
+        return name
 
     def _observe(self, name: str, value: float, bounds: tuple[float, ...], **labels: str) -> None:
         key = tuple(labels.items())
@@ -52,10 +63,13 @@ class Metrics:
 
     def count_request(self, model_name: str, code: Code) -> None:
         """Counts a request of a model by its outcome."""
-        self._count(_SERVING + "request_count", model_name=model_name, status=code.name)
+        self._count(_SERVING + "request_count", model_name=self._known_name(model_name), status=code.name)
 
-    def observe_request(self, model_name: str, *, api: str, entrypoint: str, seconds: float) -> None:
-        """Adds the latency of a successful request."""
+    def observe_success(self, model_name: str, *, api: str, entrypoint: str, seconds: float) -> None:
+        """Counts a successful request and adds its latency."""
+        # Only models that are there succeed: their names are known, whatever clients made up before.
+        self._names.add(model_name)
+        self._count(_SERVING + "request_count", model_name=model_name, status=Code.OK.name)
         labels = {"model_name": model_name, "API": api, "entrypoint": entrypoint}
         self._observe(_SERVING + "request_latency", seconds * 1e6, LATENCY_BOUNDS_US, **labels)
 

@@ -74,9 +74,8 @@ class RestApi:
         except RecursionError:
             self._metrics.count_request(name, Code.INVALID_ARGUMENT)
             return error_answer(StatusError(Code.INVALID_ARGUMENT, "the request is nested too deeply"))
-        self._metrics.count_request(name, Code.OK)
-        verb = call["verb"] if call else ""
-        self._metrics.observe_request(name, api=verb, entrypoint="REST", seconds=time.perf_counter() - start_s)
+        verb = call["verb"].lower() if call else ""
+        self._metrics.observe_success(name, api=verb, entrypoint="REST", seconds=time.perf_counter() - start_s)
         return Answer(200, text.encode("utf-8", "surrogateescape"))
 
     def _dispatch(

@@ -114,8 +114,8 @@ def _preflight(request: Request) -> Response:
 class HttpServer:
     """uvicorn on a thread of its own, so that the main thread keeps the signals."""
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int) -> None:
-        self._socket = _listen(host, port)
+    def __init__(self, app: ASGIApp, *, host: str, port: int, reuse_port: bool = False) -> None:
+        self._socket = _listen(host, port, reuse_port=reuse_port)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=5
         )
@@ -134,10 +134,12 @@ class HttpServer:
         self._socket.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, reuse_port: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         listener.bind((host, port))
     except OSError as error:

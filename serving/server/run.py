@@ -105,7 +105,7 @@ def _start_http(flags: Flags, handlers: Handlers, metrics: Metrics) -> HttpServe
     page = prometheus_path(Path(flags.monitoring_config_file)) if flags.monitoring_config_file else None
     app = build_app(RestApi(handlers, metrics), flags, metrics_path=page, metrics_text=metrics.prometheus)
     try:
-        server = HttpServer(app, host=flags.bind_address, port=flags.rest_api_port)
+        server = HttpServer(app, host=flags.bind_address, port=flags.rest_api_port, reuse_port=flags.reuse_port)
     except StatusError as error:
         _log.error("Failed to start HTTP Server: %s", error)
         return None

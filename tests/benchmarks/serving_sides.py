@@ -5,6 +5,7 @@ python -m tests.benchmarks.serving_sides save FOLDER | alone FOLDER SIGNATURE | 
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +43,7 @@ def save(folder: Path) -> None:
     sizes = [NUM_STRINGS * _WIDTH + NUM_FLOATS, 256, 128, 64, 1]
     module.table = tf.Variable(tf.random.normal([NUM_STRINGS * _BUCKETS, _WIDTH], stddev=0.05))
     module.first = tf.Variable(tf.random.normal([NUM_STRINGS * _BUCKETS], stddev=0.05))
-    module.layers = [tf.Variable(tf.random.normal([a, b], stddev=a**-0.5)) for a, b in zip(sizes, sizes[1:])]
+    module.layers = [tf.Variable(tf.random.normal([a, b], stddev=a**-0.5)) for a, b in itertools.pairwise(sizes)]
 
     @tf.function(
         input_signature=[
@@ -66,8 +67,10 @@ def save(folder: Path) -> None:
         floats = [columns[f"f{column:02d}"] for column in range(NUM_FLOATS)]
         return packed(tf.stack(strings, 1), tf.stack(floats, 1))
 
-    kinds = {name: tf.as_dtype(array.dtype) for name, array in rows("named", 1).items()}
-    specs = {name: tf.TensorSpec([None], kind if kind != object else tf.string, name=name) for name, kind in kinds.items()}
+    kinds = {name: array.dtype for name, array in rows("named", 1).items()}
+    specs = {
+        name: tf.TensorSpec([None], tf.string if kind.kind == "O" else kind, name=name) for name, kind in kinds.items()
+    }
     module.packed, module.named = packed, named
     signatures = {"packed": packed, "named": named.get_concrete_function(**specs)}
     tf.saved_model.save(module, str(folder / "1"), signatures=signatures)
