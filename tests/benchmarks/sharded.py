@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tests.benchmarks.measure import machine, spread
@@ -49,20 +50,24 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace, *, processes: int, rows: int) -> dict[str, Any]:
     """Returns the figures of worker 0."""
-    command = [sys.executable, "-m", "tests.benchmarks.sharded", "--rows", str(rows), "--steps", str(arguments.steps)]
-    command += ["--repeats", str(arguments.repeats), "--batch", str(arguments.batch)]
-    command += ["--processes", str(processes), "--settings", json.dumps(arguments.settings)]
+    command = ["--rows", str(rows), "--steps", str(arguments.steps), "--repeats", str(arguments.repeats)]
+    command += ["--batch", str(arguments.batch), "--processes", str(processes)]
+    command += ["--settings", json.dumps(arguments.settings)]
+    return launched("tests.benchmarks.sharded", command, processes=processes, timeout_s=arguments.timeout_s)
+
+
+def launched(module: str, command: Sequence[str], *, processes: int, timeout_s: float) -> dict[str, Any]:
+    """Runs a module as each worker of a local cluster, `--worker N` behind its arguments; returns worker 0's JSON."""
     ports = _free_ports(processes)
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
     workers = []
     for index in range(processes):
         config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
         environment = dict(os.environ) | ({"TF_CONFIG": json.dumps(config)} if processes > 1 else {})
-        workers.append(
-            subprocess.Popen([*command, "--worker", str(index)], env=environment, stdout=subprocess.PIPE, text=True)
-        )
+        arguments = [sys.executable, "-m", module, *command, "--worker", str(index)]
+        workers.append(subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True))
     try:
-        outputs = [worker.communicate(timeout=arguments.timeout_s)[0] for worker in workers]
+        outputs = [worker.communicate(timeout=timeout_s)[0] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
@@ -82,19 +87,23 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns what each placement takes, in this worker."""
+def two_replicas(processes: int) -> Any:
+    """Returns the strategy of two virtual CPU devices of this process, or of one in each of two."""
     import preprocessing  # noqa: F401  isort: skip  selects Keras 2
     import tensorflow as tf
 
-    count = 2 if arguments.processes == [1] else 1
     cpu = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    if count == 1:
-        strategy: Any = tf.distribute.MultiWorkerMirroredStrategy()
-    else:
-        reduction = tf.distribute.ReductionToOneDevice()
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduction)
+    devices = [tf.config.LogicalDeviceConfiguration()] * (3 - processes)
+    tf.config.set_logical_device_configuration(cpu, devices)
+    if processes == 2:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    reduction = tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduction)
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Returns what each placement takes, in this worker."""
+    strategy = two_replicas(arguments.processes[0])
     sides = {placement: Side(arguments, placement, strategy) for placement in PLACEMENTS}
     for _ in range(arguments.repeats):
         for side in sides.values():
@@ -121,7 +130,7 @@ class Side:
 
         spec = ModelSpec.model_validate({"embeddings": {**arguments.settings, "placement": placement}})
         self.model = build_model(
-            _schema(arguments.rows[0]), spec, optimizers=OptimizersSpec(), seed=1, strategy=strategy
+            schema_of(arguments.rows[0]), spec, optimizers=OptimizersSpec(), seed=1, strategy=strategy
         )
         self.planned_traffic = bytes_sent_per_step(self.model.tables.plan, global_batch=arguments.batch)
         self.seconds: list[float] = []
@@ -168,7 +177,7 @@ class Side:
         }
 
 
-def _schema(rows: int) -> Any:
+def schema_of(rows: int) -> Any:
     from preprocessing.schema import DatasetSchema, IdField, TableSchema
 
     names = [f"c{i}" for i in range(FIELDS)]

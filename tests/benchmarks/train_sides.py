@@ -5,14 +5,15 @@
     deepctr-deepfm, deepctr-wide_deep   the same fit of DeepCTR's models, its regularisation off
     mlp                                 the dense layers alone, on vectors of the same width: the floor
 
-`-mixed_bfloat16` after a side of ours or the floor sets its precision. FuxiCTR is in `train_torch_side`. CPU time and wall time count from the end of the first steps (tracing, start-up) to the last step of the epoch.
+`-mixed_bfloat16` after a side of ours or the floor sets its precision. FuxiCTR is in `train_torch_side`. CPU time and
+wall time count from the end of the first steps (tracing, start-up) to the last step of the epoch.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,29 +87,33 @@ def ours(kind: str, data: Path, folder: Path, precision: str) -> dict[str, Any]:
 
 def plain(kind: str, data: Path) -> dict[str, Any]:
     """Trains a model written with plain layers by `model.fit`."""
-    import tensorflow as tf
     import tf_keras as keras
 
     from preprocessing.dataset import open_dataset
 
     keras.utils.set_random_seed(SEED)
-    dataset = open_dataset(data)
-    rows = {table.name: table.num_rows for table in dataset.schema.tables}
-    ids = keras.Input([len(dataset.schema.id_fields)], dtype=tf.int64, name="categories")
-    dense = keras.Input([len(dataset.schema.dense)], name="numbers")
-    vectors, weights = [], []
-    for place, field in enumerate(dataset.schema.id_fields):
-        column = ids[:, place]
-        vectors.append(keras.layers.Embedding(rows[field.table], WIDTH)(column))
-        weights.append(keras.layers.Embedding(rows[field.table], 1)(column))
+    schema = open_dataset(data).schema
+    rows = {table.name: table.num_rows for table in schema.tables}
+    model = plain_model(kind, [rows[field.table] for field in schema.id_fields], len(schema.dense))
+    return _fit(keras, model, data, lambda batch: {"ids": batch["ids"], "dense": batch["dense"]})
+
+
+def plain_model(kind: str, rows: Sequence[int], num_numbers: int) -> Any:
+    """Returns the model, with a table of so many rows for each field."""
+    import tensorflow as tf
+    import tf_keras as keras
+
+    ids = keras.Input([len(rows)], dtype=tf.int64, name="categories")
+    dense = keras.Input([num_numbers], name="numbers")
+    vectors = [keras.layers.Embedding(size, WIDTH)(ids[:, place]) for place, size in enumerate(rows)]
+    weights = [keras.layers.Embedding(size, 1)(ids[:, place]) for place, size in enumerate(rows)]
     stacked = tf.stack(vectors, axis=1)
     hidden = keras.layers.Concatenate()([keras.layers.Flatten()(stacked), dense])
     logit = tf.add_n(weights) + keras.layers.Dense(1)(dense) + _mlp(keras, hidden)
     if kind == "deepfm":
         squares = tf.reduce_sum(tf.reduce_sum(stacked, 1) ** 2 - tf.reduce_sum(stacked**2, 1), 1, keepdims=True)
         logit += 0.5 * squares
-    model = keras.Model({"ids": ids, "dense": dense}, logit)
-    return _fit(keras, model, data, lambda batch: {"ids": batch["ids"], "dense": batch["dense"]})
+    return keras.Model({"ids": ids, "dense": dense}, logit)
 
 
 def deepctr(kind: str, data: Path) -> dict[str, Any]:
