@@ -161,7 +161,8 @@ def test_more_processes_and_several_replicas_in_each_give_the_same(
 
 
 def test_a_process_holds_its_share_of_the_bytes(pair: Cluster, strategies: Strategies) -> None:
-    one_device = build(JOBS["all_to_all"], strategies["one_device"]).tables.bytes_held()[0]
+    tables: Any = build(JOBS["all_to_all"], strategies["one_device"]).tables
+    (one_device,) = tables.bytes_held()
     row = (4 + 1) * 3 * 8  # width 4 and 1, Adam's two slots, float64
     for held in pair.held("all_to_all"):
         (bytes_here,) = held["bytes"]

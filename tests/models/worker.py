@@ -63,6 +63,7 @@ def batch_of(step: int) -> Batch:
 def run(job: dict[str, Any], strategy: tf.distribute.Strategy, *, index: int) -> dict[str, Any]:
     """Returns losses, ids out of range, scores, bytes held, and the held rows of each table."""
     model = build(job, strategy)
+    tables: Any = model.tables
     stepper = Stepper(model)
     if "load" in job:
         stepper.step = load_checkpoint(Path(job["load"]), model)["step"]
@@ -73,7 +74,7 @@ def run(job: dict[str, Any], strategy: tf.distribute.Strategy, *, index: int) ->
     if "save" in job:
         save_checkpoint(Path(job["save"]), model, progress={"step": stepper.step})
     scores = stepper.score(make_batch(BATCH, seed=99)) if job["score"] else np.zeros(0)
-    return {"losses": losses, "scores": scores, "bytes": model.tables.bytes_held(), **rows_held(model)}
+    return {"losses": losses, "scores": scores, "bytes": tables.bytes_held(), **rows_held(model)}
 
 
 def _die_in_writing(after_files: int) -> None:
@@ -87,7 +88,7 @@ def _die_in_writing(after_files: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return write(folder, path, values=values)
 
-    checkpoint_writer.write_array = dying
+    vars(checkpoint_writer)["write_array"] = dying
 
 
 def rows_held(model: RankingModel) -> dict[str, Any]:
