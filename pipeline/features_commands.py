@@ -162,4 +162,4 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         more = f" ... ({len(value)})" if len(value) > _LONG else ""
         return ", ".join(map(_text, value[:_LONG])) + more if value else "(none)"
-    return shown_text(_plain(value)) if isinstance(value, bytes) else json.dumps(value)
+    return shown_text(value) if isinstance(value, bytes) else json.dumps(value)

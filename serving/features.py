@@ -85,64 +85,57 @@ class FeatureCompleter:
         Raises:
             ServingError: if a key is of another type, or the store cannot be reached.
         """
-        layout, made = self._look_up(rows, now_ms)
+        layout, completed = self._look_up(rows, now_ms)
         dropped = layout.only_keys()
-        completed = []
-        for row, values in zip(rows, made, strict=True):
-            merged: dict[str, Any] = {}
-            for one in values:
-                merged.update(one)
+        for row, merged in zip(rows, completed, strict=True):
             merged.update(row)
-            for name in dropped & merged.keys():
-                del merged[name]
-            completed.append(merged)
+            for name in dropped:
+                merged.pop(name, None)
         return completed
 
     def lookup(self, rows: Sequence[Row], now_ms: int) -> dict[str, list[Any]]:
         """Returns the point-in-time columns that the model takes, a value for each row; see `complete`."""
         layout, made = self._look_up(rows, now_ms)
         names = [name for key_set in layout.key_sets for name in layout.made(key_set)]
-        columns: dict[str, list[Any]] = {name: [] for name in names}
-        for row, values in zip(rows, made, strict=True):
-            merged = {name: value for one in values for name, value in one.items()} | dict(row)
-            for name in names:
-                columns[name].append(merged[name])
-        return columns
+        return {
+            name: [row[name] if name in row else values[name] for row, values in zip(rows, made, strict=True)]
+            for name in names
+        }
 
-    def _look_up(self, rows: Sequence[Row], now_ms: int) -> tuple[Layout, list[list[dict[str, Any]]]]:
-        """Returns for each row the values of each key set of which it lacks a column."""
+    def _look_up(self, rows: Sequence[Row], now_ms: int) -> tuple[Layout, list[dict[str, Any]]]:
+        """Returns for each row the values of the key sets of which it lacks a column."""
         self._store = store = self._newer() or self._store
         for _ in range(_ATTEMPTS):
             layout = store.layout
             lacking = [_lacking(rows, layout.made(key_set)) for key_set in layout.key_sets]
+            if not any(lacking):
+                return layout, [{} for _ in rows]
             asked = zip(lacking, layout.key_sets, strict=True)
             keys = [distinct_keys(rows, places, key_set) for places, key_set in asked]
-            if not any(lacking):
-                return layout, [[] for _ in rows]
-            found, records = store.fetch([list(one) for one in keys])
+            found, records = store.fetch([list(known) for known, _ in keys])
             if found is layout:
-                return layout, self._made(layout, lacking, keys, records, now_ms=now_ms, num_rows=len(rows))
+                return layout, self._made(layout, keys, records, now_ms=now_ms, num_rows=len(rows))
         raise ServingError(f"the feature state changed {_ATTEMPTS} times during one request; who publishes so often?")
 
     def _made(
         self,
         layout: Layout,
-        lacking: Sequence[Sequence[int]],
-        keys: Sequence[Mapping[Key, Sequence[int]]],
+        keys: Sequence[tuple[Mapping[Key, Sequence[int]], Sequence[int]]],
         records: Sequence[Sequence[Record | None]],
         *,
         now_ms: int,
         num_rows: int,
-    ) -> list[list[dict[str, Any]]]:
+    ) -> list[dict[str, Any]]:
         cutoff_ms = layout.clock.cutoff_ms(now_ms)
-        made: list[list[dict[str, Any]]] = [[] for _ in range(num_rows)]
-        for answer, places, found, known in zip(self._answers(layout), lacking, keys, records, strict=True):
-            values = dict.fromkeys(places, answer(None, cutoff_ms))
+        made: list[dict[str, Any]] = [{} for _ in range(num_rows)]
+        for answer, (found, keyless), known in zip(self._answers(layout), keys, records, strict=True):
+            nothing = answer(None, cutoff_ms)
+            for place in keyless:
+                made[place].update(nothing)
             for members, record in zip(found.values(), known, strict=True):
-                if record is not None:
-                    values.update(dict.fromkeys(members, answer(record, cutoff_ms)))
-            for place, one in values.items():
-                made[place].append(one)
+                values = nothing if record is None else answer(record, cutoff_ms)
+                for place in members:
+                    made[place].update(values)
         return made
 
     def _answers(self, layout: Layout) -> list[Answers]:
@@ -158,7 +151,8 @@ class FeatureCompleter:
 
 
 def _lacking(rows: Sequence[Row], names: Sequence[str]) -> list[int]:
-    return [place for place, row in enumerate(rows) if any(name not in row for name in names)]
+    wanted = frozenset(names)
+    return [place for place, row in enumerate(rows) if not wanted <= row.keys()]
 
 
 def open_features(spec: FeaturesSpec, *, store: Path, model_name: str, version: int | None = None) -> FeatureCompleter:

@@ -71,11 +71,33 @@ def _text(value: Any) -> bytes:
     return str(value).encode("ascii")
 
 
-def distinct_keys(rows: Sequence[Mapping[str, Any]], places: Sequence[int], key_set: KeySet) -> dict[Key, list[int]]:
-    """Returns the keys of some rows, each once, and the rows that have it; rows without a key are left out."""
+def distinct_keys(
+    rows: Sequence[Mapping[str, Any]], places: Sequence[int], key_set: KeySet
+) -> tuple[dict[Key, list[int]], list[int]]:
+    """Returns the keys of some rows, each once, with the rows that have it; and the rows without a key.
+
+    Raises:
+        ServingError: if a part of a key is of another type.
+    """
+    given: dict[Any, list[int]] = {}
+    first, *more = key_set.key
+    try:
+        for place in places:
+            row = rows[place]
+            value = row.get(first)
+            raw: Any = (value, value.__class__)  # True and 1 are one key of a dict, and not one value
+            for name in more:
+                value = row.get(name)
+                raw += (value, value.__class__)
+            given.setdefault(raw, []).append(place)
+    except TypeError:  # a list, which no dict holds: the conversion below says where
+        given = {place: [place] for place in places}
     found: dict[Key, list[int]] = {}
-    for place in places:
-        key = key_of(rows[place], key_set, position=place)
-        if key is not None:
-            found.setdefault(key, []).append(place)
-    return found
+    keyless: list[int] = []
+    for members in given.values():  # candidates share their user: each value is converted once
+        key = key_of(rows[members[0]], key_set, position=members[0])
+        if key is None:
+            keyless += members
+        else:
+            found.setdefault(key, []).extend(members)
+    return found, keyless

@@ -151,7 +151,7 @@ def measure(store: Any, keys: list[bytes], *, seconds: float) -> dict[str, Any]:
 
 def in_dict(store: EmbeddedStore, keys: list[bytes], num_keys: int, *, seconds: float) -> dict[str, Any]:
     """Returns the figures of a Python dict that holds ready records, as a floor."""
-    found: dict[bytes, Any] = {}
+    found: dict[Any, Any] = {}
     for start in range(0, num_keys, 20_000):
         users, records = store.rows(0, start, start + 20_000)
         found |= {user[0]: record for user, record in zip(users, records, strict=True)}
@@ -177,7 +177,7 @@ def with_redis(program: str, folder: Path, keys: list[bytes], *, seconds: float)
         str(folder.parent),
     ]
     server = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-    client = redis.Redis(port=port)
+    client: Any = redis.Redis(port=port)
     try:
         _wait(client)
         spec = FeaturesSpec(store="redis", url=f"redis://127.0.0.1:{port}/0", timeout_s=10.0)

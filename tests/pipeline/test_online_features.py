@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pytest
 from pipeline import stages
 from pipeline.artefacts import open_artefact
 from pipeline.config import Config, load_config
+from pipeline.display import Display
 from pipeline.publish_features import looked_up, open_completer, publish_features, served_period
 from preprocessing.dataset import Dataset, open_dataset
 from preprocessing.errors import ArtefactError
@@ -107,10 +108,12 @@ def dataset_of(config: Config) -> Dataset:
     return open_dataset(open_artefact(stages.plan("dataset", config, inputs)).folder)
 
 
-def preprocessed(path: Path, *overrides: str) -> Config:
-    outcome = rankmill("preprocess", path, *(part for one in overrides for part in ("--set", one)))
-    assert outcome.code == 0, outcome.err
-    return load_config(path, overrides)
+def preprocessed(path: Path, *overrides: str, names: Sequence[str] = ("examples", "dataset")) -> Config:
+    config = load_config(path, overrides)
+    inputs = stages.find_inputs(config)
+    for name in names:
+        stages.make(name, config, inputs, display=Display())
+    return config
 
 
 def rows_of(config: Config, day: dt.date, columns: list[str]) -> pa.Table:
@@ -148,7 +151,7 @@ def at_noon(day: dt.date) -> int:
 
 
 def test_rows_completed_online_equal_the_rows_of_the_day_after_made_offline(line: Path) -> None:
-    config = preprocessed(line, f"data.split.last_day={ASKED}")
+    config = preprocessed(line, f"data.split.last_day={ASKED}", names=["examples"])
     names = list(looked_up(config))
     assert set(names) == {feature["name"] for feature in features()} - {"item", "category", "price"}
     offline = rows_of(config, ASKED, [*RAW, *names])
@@ -167,8 +170,7 @@ def test_rows_completed_online_equal_the_rows_of_the_day_after_made_offline(line
 
 
 def test_the_same_state_is_published_once_and_each_version_has_its_own(line: Path) -> None:
-    config = load_config(line, ["data.split.last_day=2026-03-29"])
-    preprocessed(line, "data.split.last_day=2026-03-29")
+    config = preprocessed(line, f"data.split.last_day={ASKED}")
     store = config.store()
     second = publish_features(config, 7)
     assert second == publish_features(config, 7) == store / "features" / "7" / "2"
@@ -268,10 +270,10 @@ def test_scores_of_rows_completed_online_equal_the_offline_scores_of_the_day_aft
 
     trained = load_config(served)
     schema = dataset_of(trained).schema
-    config = preprocessed(served, f"data.split.last_day={ASKED}")
+    config = preprocessed(served, f"data.split.last_day={ASKED}", names=["examples"])
     offline = rows_of(config, ASKED, [*RAW, *looked_up(config)])
     servable = Servable.load(trained.store() / "1")
-    expected = servable.run("serving_default", raw_tensors(offline, schema), ["click"])["click"]
+    expected = servable.run("serving_default", raw_tensors(offline, schema.raw_columns), ["click"])["click"]
     servable.close()
     completer = open_completer(trained)
     assert completer is not None

