@@ -289,7 +289,7 @@ def test_killed_at_any_moment_it_leaves_no_half_version_and_the_next_one_ends_it
     place = store_with(tmp_path, "shop")["shop"]
     big = tmp_path / "export" / "assets"
     big.mkdir()
-    for number in range(30):
+    for number in range(8):
         (big / f"{number}.bin").write_bytes(os.urandom(1 << 16))
     publish(place.store, tmp_path / "export", metadata={"export_key": "big"})
     promote(place, 3, why="")
@@ -297,12 +297,12 @@ def test_killed_at_any_moment_it_leaves_no_half_version_and_the_next_one_ends_it
     sync_once(source, remote, QUIET)
     command = [sys.executable, "-m", "pipeline", "sync", remote, str(dest), "--every", "1", "--server", "127.0.0.1:9"]
     partial = dest / "shop" / ".tmp-sync-3"
-    for wanted in (1, 10, 20):
+    for wanted in (1, 4):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while len(list((partial / "assets").glob("*"))) < wanted and not (dest / "models.config").exists():
             assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.002)
+            time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         process.wait(10)
         if not (dest / "shop" / "3").exists():
