@@ -1,0 +1,173 @@
+"""Swaps under load: answers at a given rate while versions are published, labelled and retired.
+
+`python -m tests.benchmarks.swap --versions 20 --qps 200` prints failed requests, and p99 before, during and after.
+Half of the requests ask for the label `stable`, half for no version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import preprocessing  # noqa: F401  selects Keras 2 before TensorFlow is imported
+from serving.deployment import ServerFiles, monitoring_text, production_flags
+from serving.labels import promote
+from serving.launch import ServeOptions, serve_command, start, wait_until_available
+from serving.lifecycle import retire
+from serving.loadtest import LoadResult, LoadTarget, run_load
+from serving.rollout import Place
+from serving.version_store import publish, versions
+from tests.benchmarks.measure import machine
+
+MODEL = "swapped"
+NUM_COLUMNS, NUM_ROWS, WIDTH = 8, 50_000, 16
+
+
+def save_model(folder: Path) -> Path:
+    """Saves a model of string columns, an embedding table and three layers."""
+    import tensorflow as tf
+
+    random = np.random.default_rng(0)
+    module = tf.Module()
+    module.table = tf.Variable(random.normal(size=(NUM_ROWS, WIDTH)).astype(np.float32))
+    sizes = (NUM_COLUMNS * WIDTH, 128, 64, 1)
+    module.layers = [
+        tf.Variable(random.normal(scale=0.1, size=shape).astype(np.float32))
+        for shape in zip(sizes[:-1], sizes[1:], strict=True)
+    ]
+
+    def score(tokens: Any) -> Any:
+        ids = tf.strings.to_hash_bucket_fast(tokens, NUM_ROWS)
+        values = tf.reshape(tf.gather(module.table, ids), [-1, sizes[0]])
+        for weights in module.layers:
+            values = tf.nn.relu(values @ weights)
+        return {"score": tf.squeeze(values, axis=1)}
+
+    module.f = tf.function(score, input_signature=[tf.TensorSpec([None, NUM_COLUMNS], tf.string, name="tokens")])
+    tf.saved_model.save(module, str(folder), signatures=module.f)
+    return folder
+
+
+def requests() -> list[bytes]:
+    """Returns serialised requests, by label and without, of one row each."""
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2
+
+    made = []
+    for number in range(64):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = MODEL
+        if number % 2:
+            request.model_spec.version_label = "stable"
+        tokens = [[f"token {number} {column}" for column in range(NUM_COLUMNS)]]
+        request.inputs["tokens"].CopyFrom(tf.make_tensor_proto(tokens))
+        made.append(request.SerializeToString())
+    return made
+
+
+def free_port() -> int:
+    """Returns a port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def swap(place: Place, export: Path, *, count: int) -> list[float]:
+    """Publishes, labels and retires versions; every other one is a canary first. Returns the seconds of each."""
+    seconds = []
+    for number in range(count):
+        start_s = time.monotonic()
+        before = versions(place.store)[-1]
+        version = publish(place.store, export, metadata={"export_key": str(number)}, why="swap")
+        if number % 2:
+            promote(place, version, "canary", why="swap")
+        promote(place, version, why="swap")
+        retire(place, before, why="swap")
+        seconds.append(time.monotonic() - start_s)
+    return seconds
+
+
+def measure(root: Path, *, count: int, qps: float, quiet_s: float, timeout_s: float = 30.0) -> dict[str, Any]:
+    """Returns failed requests by code, and latencies before, during and after `count` swaps."""
+    export = save_model(root / "export")
+    port, rest_port = free_port(), free_port()
+    place = Place(root / "store" / MODEL, (f"127.0.0.1:{rest_port}",), poll_s=1.0)
+    promote(place, publish(place.store, export, metadata={}), why="first")
+    (root / "monitoring.config").write_text(monitoring_text(), encoding="utf-8")
+    files = ServerFiles(models=root / "store" / "models.config", monitoring=root / "monitoring.config", batching=None)
+    flags = production_flags(files, threads=1, poll_s=1)
+    del flags["model_config_file"]
+    options = ServeOptions(model_config_file=files.models, port=port, rest_api_port=rest_port, flags=flags)
+    server = start(serve_command(options, backend="embedded"), log_path=root / "server.log")
+    try:
+        wait_until_available("127.0.0.1", rest_port, model_name=MODEL, timeout_s=120, server=server)
+        target, bodies = LoadTarget(f"127.0.0.1:{port}"), requests()
+
+        def load(duration_s: float, done: threading.Event | None = None) -> LoadResult:
+            stopped = (lambda: False) if done is None else done.is_set
+            return run_load(
+                target, bodies, qps=qps, duration_s=duration_s, timeout_s=timeout_s, stopped=stopped, processes=1
+            )
+
+        load(2.0)
+        before = load(quiet_s)
+        done, took, fault = threading.Event(), list[float](), list[BaseException]()
+
+        def swap_all() -> None:
+            try:
+                took.extend(swap(place, export, count=count))
+            except BaseException as error:
+                fault.append(error)
+            finally:
+                done.set()
+
+        swapping = threading.Thread(target=swap_all)
+        swapping.start()
+        during = load(1200.0, done)
+        swapping.join()
+        if fault:
+            raise fault[0]
+        after = load(quiet_s)
+    finally:
+        server.stop()
+    phases = {"before": before, "during": during, "after": after}
+    failed = {name: {code: n for code, n in r.errors.items() if code != "NOT_SENT"} for name, r in phases.items()}
+    p99 = {name: result.latency_ms["p99"] for name, result in phases.items()}
+    return {
+        "versions": count,
+        "left": versions(place.store),
+        "qps": qps,
+        "failed": failed,
+        "answered": {name: result.num_ok for name, result in phases.items()},
+        "p50_ms": {name: result.latency_ms["p50"] for name, result in phases.items()},
+        "p99_ms": p99,
+        "max_ms": {name: result.latency_ms["max"] for name, result in phases.items()},
+        "p99_during_to_before": p99["during"] / p99["before"],
+        "client_is_late": {name: result.client_is_late for name, result in phases.items()},
+        "seconds_a_swap": float(np.median(took)),
+        "machine": machine(),
+    }
+
+
+def main() -> None:
+    """Measures and prints JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--versions", type=int, default=20)
+    parser.add_argument("--qps", type=float, default=200.0)
+    parser.add_argument("--quiet-seconds", type=float, default=20.0, help="Of load without swaps, before and after.")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder), count=arguments.versions, qps=arguments.qps, quiet_s=arguments.quiet_seconds)
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
