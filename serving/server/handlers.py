@@ -6,6 +6,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from numpy.typing import NDArray
@@ -51,8 +52,7 @@ class Handlers:
         self._as_content = as_content
         self._check_method_name = check_method_name
 
-    @contextlib.contextmanager
-    def servable(self, spec: model_pb2.ModelSpec) -> Iterator[tuple[Servable, int]]:
+    def servable(self, spec: model_pb2.ModelSpec) -> AbstractContextManager[tuple[Servable, int]]:
         """Lends the servable that a ModelSpec names, and its version.
 
         Raises:
@@ -62,8 +62,7 @@ class Handlers:
         choice = spec.WhichOneof("version_choice")
         version = spec.version.value if choice == "version" else None
         label = spec.version_label if choice == "version_label" else None
-        with self._manager.acquire(spec.name, version=version, label=label) as found:
-            yield found
+        return self._manager.acquire(spec.name, version=version, label=label)
 
     def predict(
         self, request: predict_pb2.PredictRequest, *, timeout_s: float | None = None

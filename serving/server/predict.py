@@ -39,14 +39,17 @@ def predict(
     signature = servable.signature(request.model_spec.signature_name or DEFAULT_SIGNATURE)
     if check_method_name:
         check_predict_method(signature)
-    signature.check_inputs(request.inputs.keys())
+    given = request.inputs
+    # Names before values: a request that names the wrong inputs is told so, whatever they hold.
+    signature.check_inputs(given)
     names = signature.check_outputs(request.output_filter)
-    arrays = {name: from_proto(proto, name=name) for name, proto in request.inputs.items()}
-    outputs = signature.run(arrays, run, names=names)
+    arrays = {name: from_proto(proto, name=name) for name, proto in given.items()}
+    values = run(signature.bind(arrays), signature.tensors_of(names))
     response = predict_pb2.PredictResponse()
     fill_spec(response.model_spec, request.model_spec, version=version)
-    for name, value in outputs.items():
-        response.outputs[name].CopyFrom(to_proto(value, as_content=as_content))
+    answered = response.outputs
+    for name, value in zip(names, values, strict=True):
+        to_proto(value, as_content=as_content, into=answered[name])
     return response
 
 

@@ -84,14 +84,23 @@ async def _guarded(answer: Callable[[Request], Awaitable[Answer]], request: Requ
 
 
 async def _read_body(request: Request) -> bytes:
-    parts, size = [], 0
+    length = request.headers.get("content-length", "")
+    # Refused before it is read: h11 has checked that it is a number.
+    parts: list[bytes] = []
+    size = 0
+    if length.isdigit() and int(length) > _MAX_BODY_BYTES:
+        raise _too_large()
     async for part in request.stream():
         size += len(part)
         if size > _MAX_BODY_BYTES:
-            raise StatusError(Code.INVALID_ARGUMENT, f"the body is larger than {_MAX_BODY_BYTES} bytes")
+            raise _too_large()
         parts.append(part)
     body = b"".join(parts)
     return _gunzip(body) if request.headers.get("content-encoding", "").lower() == "gzip" else body
+
+
+def _too_large() -> StatusError:
+    return StatusError(Code.INVALID_ARGUMENT, f"the body is larger than {_MAX_BODY_BYTES} bytes")
 
 
 def _gunzip(body: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import resource
 import signal
 import sys
 import threading
@@ -40,6 +41,7 @@ def serve_until_signal(flags: Flags) -> int:
         signal.signal(number, lambda *_: stopping.set())
     for name in unused_flags(flags):
         _log.warning("--%s has no effect in this server", name)
+    _allow_many_connections()
     metrics = Metrics()
     closing = contextlib.ExitStack()
     try:
@@ -57,6 +59,14 @@ def serve_until_signal(flags: Flags) -> int:
         stopping.set()
         closing.close()
     return 0
+
+
+def _allow_many_connections() -> None:
+    """Raises the limit of open files to the most that this user may have: idle clients hold one each."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # An endless limit is refused by some systems.
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _load_options(flags: Flags) -> LoadOptions:

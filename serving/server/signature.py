@@ -76,22 +76,27 @@ class Signature:
         Raises:
             StatusError: INVALID_ARGUMENT, if inputs or names do not fit; what `run` raises otherwise.
         """
-        feeds, wanted = self.bind(inputs), self.check_outputs(names)
-        return dict(zip(wanted, run(feeds, [self.output_tensors[name] for name in wanted]), strict=True))
+        self.check_inputs(inputs)
+        wanted = self.check_outputs(names)
+        return dict(zip(wanted, run(self.bind(inputs), self.tensors_of(wanted)), strict=True))
 
     def bind(self, inputs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Returns the feeds by tensor name; INVALID_ARGUMENT if the names do not fit."""
-        self.check_inputs(inputs.keys())
-        feeds = {}
-        for alias, tensor in self.input_tensors.items():
-            value = inputs.get(alias)
-            feeds[tensor] = self.defaults[alias] if value is None else value
-        return feeds
+        """Returns the feeds by tensor name, in the order of the signature; `check_inputs` must have passed."""
+        if len(inputs) == len(self.input_tensors):
+            return {tensor: inputs[alias] for alias, tensor in self.input_tensors.items()}
+        return {
+            tensor: inputs[alias] if alias in inputs else self.defaults[alias]
+            for alias, tensor in self.input_tensors.items()
+        }
+
+    def tensors_of(self, outputs: Sequence[str]) -> list[str]:
+        """Returns the tensor names of outputs."""
+        return [self.output_tensors[name] for name in outputs]
 
     def check_inputs(self, given: Iterable[str]) -> None:
         """Raises INVALID_ARGUMENT if `given` is not the set of inputs, apart from those that have a default."""
         given_names = set(given)
-        if given_names == self.input_tensors.keys():
+        if self.input_tensors.keys() == given_names:
             return
         missing = sorted(self.input_tensors.keys() - given_names - self.defaults.keys())
         extra = sorted(given_names - self.input_tensors.keys())
