@@ -71,7 +71,7 @@ def plan_run(
     dataset = _dataset(config)
     warnings: list[str] = []
     schema = dataset.schema if dataset is not None else _declared(config, warnings)
-    count, servers = _processes(config.strategy, warnings)
+    count, servers = _processes(config.strategy, warnings if replicas is None else [])
     count = replicas or count
     embeddings = _embeddings(config, schema, replicas=count, servers=servers)
     memory = memory_of(

@@ -131,7 +131,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
-@pytest.mark.parametrize("name", ["demo", "kuairand", "movielens"])
+@pytest.mark.parametrize("name", ["demo", "kuairand", "large_tables", "movielens"])
 def test_shipped_configs_are_valid(name: str) -> None:
     assert load_config(CONFIGS / f"{name}.yaml").name == name
 
