@@ -52,7 +52,7 @@ class Fake:
         error = self.refuse(asked)
         if error is not None:
             raise error
-        outputs = {"click": asked.inputs["floats" if asked.signature == "packed" else "price"] / 2}
+        outputs: dict[str, Any] = {"click": asked.inputs["floats" if asked.signature == "packed" else "price"] / 2}
         if asked.signature == "rank":
             order = np.argsort(-outputs["click"][0])[:2]
             padded = np.append(order, [-1] * (3 - len(order))).astype(np.int32)
