@@ -163,7 +163,7 @@ class _Project(beam.DoFn):
         self._as_of_ms = as_of_ms
 
     def process(self, task: ShardTask) -> Iterator[tuple[str, pa.RecordBatch]]:
-        rows = shard_rows(task, self._spec, as_of_ms=self._as_of_ms)[0].select(self._columns)
+        rows = shard_rows(task, self._spec, as_of_ms=self._as_of_ms, columns=self._columns)[0].select(self._columns)
         places = (task.period, task.shard)
         for field, number in zip(_PLACE, places, strict=False):
             rows = rows.append_column(field, pa.array(np.full(rows.num_rows, number), pa.int64()))

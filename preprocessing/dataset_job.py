@@ -9,30 +9,23 @@ States are kept by what they were made from: a daily run analyses the files of t
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.utils.shared import Shared
 
 from preprocessing import analysis
 from preprocessing.dataset import SCHEMA_FILE, TRANSFORM_FOLDER, Shard
-from preprocessing.days_job import to_json
-from preprocessing.encode import encode_columns
-from preprocessing.examples import write_records
+from preprocessing.encode_job import EncodeTask, SavedTransform, encode_files
 from preprocessing.manifest import digest, write_json
-from preprocessing.negative_sampling import kept_rows
-from preprocessing.row_files import read_rows
+from preprocessing.row_files import drop_twin, read_rows
 from preprocessing.runner import MakePipeline, follow_progress, plain_errors, report_rows
-from preprocessing.schema import LABEL_PREFIX, WEIGHT_COLUMN, DatasetSchema
 from preprocessing.spec import FeatureSpec, columns_of
-from preprocessing.transform import load_transform, save_transform
+from preprocessing.transform import save_transform
 from preprocessing.transform_plan import plan_transform
 from preprocessing.vocabulary import Vocabulary
 from preprocessing.vocabulary_chain import grown_vocabularies
@@ -82,7 +75,6 @@ def build_dataset(
         negative_keep: share of the negative training rows that is kept.
         observe: told the number of rows analysed and encoded so far.
     """
-    needed = sorted({column for feature in features for column in columns_of(feature)})
     progress = folder / "scratch" / "progress"
     states = work / "states"
     states.mkdir(parents=True, exist_ok=True)
@@ -90,16 +82,12 @@ def build_dataset(
         (folder / split).mkdir()
     names = {file: states / _state_name(file, features) for file in _distinct([files["train"], *windows])}
     with plain_errors(), follow_progress(progress, observe):
-        missing = [(str(work / file.path), str(path)) for file, path in names.items() if not path.exists()]
-        if missing:
-            with pipeline() as p:
-                analyse = beam.Map(_analyse, features=features, columns=needed, progress=str(progress))
-                _ = p | beam.Create(missing) | beam.Reshuffle() | analyse
+        _analyse_files(work, names, features, progress=progress, pipeline=pipeline)
         vocabularies = None
         if windows:
             chain = [[names[file] for file in window] for window in windows]
             vocabularies = grown_vocabularies(features, chain, root=work / "vocabularies")
-        schema = _plan(
+        transform = _plan(
             work / files["train"][0].path,
             features,
             labels=labels,
@@ -110,23 +98,36 @@ def build_dataset(
             negative_keep=negative_keep,
         )
         shards = _shards(files, here=Path(os.path.relpath(work, final_folder)))
-        with pipeline() as p:
-            elements = [
-                (str(work / file.path), str(folder / shard.records), negative_keep if split == "train" else 1.0)
-                for split in files
-                for file, shard in zip(files[split], shards[split], strict=True)
-            ]
-            columns = [*needed, *(LABEL_PREFIX + label for label in labels), WEIGHT_COLUMN]
-            encode = _Encode(
-                folder / TRANSFORM_FOLDER, schema, features=features, columns=columns, progress=str(progress)
-            )
-            done = p | beam.Create(elements) | beam.Reshuffle() | beam.ParDo(encode)
-            _ = done | to_json(folder / "scratch" / "encoded.json")
-    rows = dict(json.loads((folder / "scratch" / "encoded.json").read_bytes()))
+        tasks = [
+            EncodeTask(str(work / file.path), str(folder / shard.records), negative_keep if split == "train" else 1.0)
+            for split in files
+            for file, shard in zip(files[split], shards[split], strict=True)
+        ]
+        rows = encode_files(tasks, transform, scratch=folder / "scratch", progress=progress, pipeline=pipeline)
+    for file in _distinct([*files.values(), *windows]):
+        drop_twin(work / file.path)
     return {
         split: [shard.model_copy(update={"num_rows": rows[str(folder / shard.records)]}) for shard in shards[split]]
         for split in shards
     }
+
+
+def _analyse_files(
+    work: Path,
+    states: Mapping[RowFile, Path],
+    features: Sequence[FeatureSpec],
+    *,
+    progress: Path,
+    pipeline: MakePipeline,
+) -> None:
+    """Writes the state of each file that has none yet."""
+    missing = [(str(work / file.path), str(path)) for file, path in states.items() if not path.exists()]
+    if not missing:
+        return
+    needed = sorted({column for feature in features for column in columns_of(feature)})
+    with pipeline() as p:
+        analyse = beam.Map(_analyse, features=features, columns=needed, progress=str(progress))
+        _ = p | beam.Create(missing) | beam.Reshuffle() | analyse
 
 
 def _distinct(groups: Sequence[Sequence[RowFile]]) -> list[RowFile]:
@@ -173,7 +174,7 @@ def _plan(
     states: Sequence[Path],
     vocabularies: Mapping[str, Vocabulary] | None,
     negative_keep: float,
-) -> DatasetSchema:
+) -> SavedTransform:
     """Merges the states in their order, and writes all that the transform is made of."""
     state = analysis.merge([analysis.from_bytes(path.read_bytes()) for path in states])
     file_schema: pa.Schema = pq.read_schema(sample)
@@ -187,55 +188,11 @@ def _plan(
         vocabularies=vocabularies,
         negative_keep=negative_keep,
     )
-    save_transform(plan, folder / TRANSFORM_FOLDER)
+    module = save_transform(plan, folder / TRANSFORM_FOLDER)
     words = folder / "vocabularies"
     words.mkdir()
     for table, vocabulary in plan.vocabularies.items():
         vocabulary.save(words / f"{table}.parquet")
     write_json(folder / "statistics.json", analysis.summary(state))
     (folder / SCHEMA_FILE).write_text(plan.schema.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return plan.schema
-
-
-class _Encode(beam.DoFn):
-    """Encodes one file of rows into one file of records."""
-
-    def __init__(
-        self,
-        transform: Path,
-        schema: DatasetSchema,
-        *,
-        features: Sequence[FeatureSpec],
-        columns: list[str],
-        progress: str,
-    ) -> None:
-        self._folder = transform
-        self._schema = schema
-        self._features = tuple(features)
-        self._columns = columns
-        self._progress = progress
-        self._shared = Shared()
-        self._transform: Any = None
-
-    def setup(self) -> None:
-        """Takes the transform that all threads of this process share: loading it costs seconds."""
-        self._transform = self._shared.acquire(lambda: load_transform(self._folder))
-
-    def process(self, element: tuple[str, str, float]) -> Iterator[tuple[str, int]]:
-        rows_path, records_path, keep = element
-        num_rows, table = self._read(rows_path, keep)
-        encoded = encode_columns(self._transform, self._schema, self._features, table)
-        temporary = f"{records_path}.{uuid.uuid4().hex}.tmp"
-        write_records(Path(temporary), encoded)
-        os.replace(temporary, records_path)
-        report_rows(self._progress, num_rows)
-        yield records_path, table.num_rows
-
-    def _read(self, path: str, keep: float) -> tuple[int, pa.Table]:
-        """Returns the number of rows in a file, and those to encode: which are kept follows from all raw columns."""
-        if keep == 1.0:
-            table = read_rows(path, self._columns, dictionaries=True)
-            return table.num_rows, table
-        whole = read_rows(path, dictionaries=True)
-        chosen = whole.filter(pa.array(kept_rows(whole, keep=keep, labels=self._schema.labels)))
-        return whole.num_rows, chosen.select(self._columns)
+    return SavedTransform(folder / TRANSFORM_FOLDER, plan.schema, tuple(features), module)

@@ -21,7 +21,7 @@ from preprocessing.splits import period_name
 __all__ = ["DayPlan", "Reach", "earlier_periods", "plan_days", "reach_of", "shard_tasks"]
 
 # Raised when a change of our code changes what a labelled period holds.
-_FORMAT = 3
+_FORMAT = 4
 _DAY_MS = 86_400_000
 # What these say is applied before a period is labelled, or after.
 _ELSEWHERE = {"root", "sources", "derived", "freshness", "split", "negative_sampling", "days", "as_of"} | {
@@ -79,12 +79,15 @@ def earlier_periods(spec: DataSpec, log: Log, number: int) -> list[int]:
 def shard_tasks(spec: DataSpec, log: Log, number: int, shards: int) -> list[ShardTask]:
     """Returns the shards of a period of impressions, and where the rows of each lie."""
     earlier = earlier_periods(spec, log, number)
+    # One shard alone has no dictionaries to share with others.
+    files = tuple(sorted({path for path, _, _ in log.ranges([number])})) if shards > 1 else ()
     return [
         ShardTask(
             number,
             shard,
             tuple(log.ranges([number], shard=shard, shards=shards)),
             tuple(log.ranges(earlier, shard=shard, shards=shards)),
+            files,
         )
         for shard in range(shards)
     ]

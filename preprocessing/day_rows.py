@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from preprocessing.block_dictionaries import BlockDictionaries
 from preprocessing.cleaning import arrow_schema
 from preprocessing.columnar import duplicate_free, key_codes
 from preprocessing.inventory import Range, read_ranges
@@ -31,12 +32,14 @@ class ShardTask:
         shard: number of the shard within it.
         ranges: its impressions.
         earlier: impressions of earlier periods that may be the same by key.
+        files: all files with rows of the period, if it has other shards.
     """
 
     period: int
     shard: int
     ranges: tuple[Range, ...]
     earlier: tuple[Range, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 def event_schema(source: SourceSpec) -> pa.Schema:
@@ -62,13 +65,31 @@ def visible_rows(table: pa.Table, clock: EventClock, *, as_of_ms: int) -> pa.Tab
     return table if seen.all() else table.filter(pa.array(seen))
 
 
-def shard_rows(task: ShardTask, spec: DataSpec, *, as_of_ms: int) -> tuple[pa.Table, dict[str, int]]:
+def shard_rows(
+    task: ShardTask,
+    spec: DataSpec,
+    *,
+    as_of_ms: int,
+    columns: Sequence[str] | None = None,
+    dictionaries: BlockDictionaries | None = None,
+) -> tuple[pa.Table, dict[str, int]]:
     """Returns the rows of a shard sorted by hash, with `HASH_COLUMN`, and what was left out.
 
     The order follows from the content of the rows alone.
+
+    Args:
+        task: the shard.
+        spec: the data section of the config.
+        as_of_ms: what arrives later is not seen.
+        columns: names of those that are wanted, at least; None for all.
+        dictionaries: merged ones of the log, to be used again for other shards.
     """
     source, clock = spec.sources[spec.impressions], clock_of(spec, spec.impressions)
-    table = read_ranges(task.ranges, schema=event_schema(source))
+    if columns is not None:
+        columns = _columns_needed(columns, source, clock)
+    table = read_ranges(
+        task.ranges, schema=event_schema(source), columns=columns, dictionaries=dictionaries, files=task.files
+    )
     counts = {"rows": table.num_rows}
     table = visible_rows(table, clock, as_of_ms=as_of_ms)
     counts["not_yet_arrived"] = counts["rows"] - table.num_rows
@@ -76,6 +97,14 @@ def shard_rows(task: ShardTask, spec: DataSpec, *, as_of_ms: int) -> tuple[pa.Ta
     distinct = _once_each(table, task, spec, clock, as_of_ms=as_of_ms)
     counts["duplicates"] = table.num_rows - distinct.num_rows
     return distinct.combine_chunks(), counts
+
+
+def _columns_needed(wanted: Sequence[str], source: SourceSpec, clock: EventClock) -> Sequence[str] | None:
+    """Returns the columns that it takes to find the rows; None for all: equal rows are told by all of them."""
+    if source.duplicates == "row":
+        return None
+    key = () if source.duplicates == "keep" else source.duplicates
+    return list(dict.fromkeys([*wanted, *key, *_clock_columns(clock), HASH_COLUMN]))
 
 
 def _once_each(table: pa.Table, task: ShardTask, spec: DataSpec, clock: EventClock, *, as_of_ms: int) -> pa.Table:

@@ -10,29 +10,34 @@ What labels leave open is written apart, as `others`: it counts in point-in-time
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.utils.shared import Shared
 
 from preprocessing.attribution_job import Attributions, by_place
+from preprocessing.block_dictionaries import BlockDictionaries
 from preprocessing.day_plan import DayPlan, shard_tasks
-from preprocessing.day_rows import event_schema, shard_rows
+from preprocessing.day_rows import ShardTask, event_schema, shard_rows
 from preprocessing.inventory import Log, Range, read_ranges
 from preprocessing.job_folder import job_folder
 from preprocessing.joining import KNOWN_PREFIX, join_shard
+from preprocessing.log_sources import actions_of
 from preprocessing.manifest import complete, write_json
 from preprocessing.row_files import write_rows
 from preprocessing.runner import MakePipeline, follow_progress, plain_errors, report_rows
 from preprocessing.shuffle import Carrier, Slice, read_slices
 from preprocessing.spec import DataSpec
+from preprocessing.worker_results import all_results, put_result
 
 __all__ = ["ROWS_FOLDER", "SideFiles", "by_place", "label_days", "to_json"]
 
 ROWS_FOLDER = "rows"
+_SHARDS, _ORPHANS = "shards", "orphans.json"
 
 # Of each side table, where its rows lie, in the order of reading.
 SideFiles = Mapping[str, Sequence[Range]]
@@ -70,11 +75,12 @@ def label_days(
         for folder in folders.values():
             (folder / ROWS_FOLDER).mkdir(parents=True)
         (work / "spill").mkdir()
+        (work / _SHARDS).mkdir()
         with plain_errors(), follow_progress(work / "progress", observe), pipeline() as p:
             graph = _Graph(spec, logs, sides, work, rows_per_shard=rows_per_shard, as_of_ms=as_of_ms, carrier=carrier)
             graph.build(p, plans)
-        shards = json.loads((work / "shards.json").read_bytes())
-        orphans = json.loads((work / "orphans.json").read_bytes())
+        shards = all_results(work / _SHARDS)
+        orphans = json.loads((work / _ORPHANS).read_bytes()) if actions_of(spec) else []
         for plan in plans:
             content = _content(plan, [s for s in shards if s["period"] == plan.number], orphans)
             complete(folders[plan.number], root / plan.key, manifest={"stage": "days", "content": content})
@@ -121,6 +127,18 @@ class _Graph:
         log = self._logs[self._spec.impressions]
         own = [task for plan in plans for task in shard_tasks(self._spec, log, plan.number, plan.shards)]
         tasks = p | "Shards" >> beam.Create([((task.period, task.shard), task) for task in own]) | beam.Reshuffle()
+        join = _Join(
+            self._spec,
+            {plan.number: str(self._work / plan.key) for plan in plans},
+            sides=self._sides,
+            as_of_ms=self._as_of_ms,
+            work=str(self._work),
+        )
+        met = self._met(p, tasks, own) if actions_of(self._spec) else tasks | "Alone" >> beam.Map(_alone)
+        _ = met | "Join" >> beam.ParDo(join)
+
+    def _met(self, p: beam.Pipeline, tasks: beam.PCollection, own: Sequence[ShardTask]) -> beam.PCollection:
+        """Returns each shard together with what actions bring to its rows."""
         attributions = Attributions(
             self._spec,
             self._logs,
@@ -131,29 +149,32 @@ class _Graph:
             folder=self._work / "spill",
         )
         found, orphans = attributions.build(p)
-        join = _Join(
-            self._spec,
-            {plan.number: str(self._work / plan.key) for plan in plans},
-            sides=self._sides,
-            as_of_ms=self._as_of_ms,
-            progress=str(self._work / "progress"),
-        )
-        done = {"task": tasks, "found": found} | "Meet" >> beam.CoGroupByKey() | "Join" >> beam.ParDo(join)
-        _ = done | "ShardsDone" >> to_json(self._work / "shards.json")
-        _ = orphans | "Orphans" >> to_json(self._work / "orphans.json")
+        _ = orphans | "Orphans" >> to_json(self._work / _ORPHANS)
+        return {"task": tasks, "found": found} | "Meet" >> beam.CoGroupByKey()
+
+
+def _alone(element: tuple[tuple[int, int], ShardTask]) -> tuple[tuple[int, int], dict[str, list[Any]]]:
+    place, task = element
+    return place, {"task": [task], "found": []}
 
 
 class _Join(beam.DoFn):
     """Makes the labelled rows of one shard and writes a Parquet file for each part that has rows."""
 
     def __init__(
-        self, spec: DataSpec, folders: Mapping[int, str], *, sides: SideFiles, as_of_ms: int, progress: str
+        self, spec: DataSpec, folders: Mapping[int, str], *, sides: SideFiles, as_of_ms: int, work: str
     ) -> None:
         self._spec, self._folders, self._files = spec, dict(folders), dict(sides)
-        self._as_of_ms, self._progress = as_of_ms, progress
+        self._as_of_ms, self._work = as_of_ms, Path(work)
         self._sides: dict[str, pa.Table] | None = None
+        self._shared = Shared()
+        self._dictionaries: BlockDictionaries | None = None
 
-    def process(self, element: tuple[tuple[int, int], Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    def setup(self) -> None:
+        """Takes the dictionaries that all threads of this process share."""
+        self._dictionaries = self._shared.acquire(BlockDictionaries)
+
+    def process(self, element: tuple[tuple[int, int], Mapping[str, Any]]) -> None:
         _, met = element
         (task,) = met["task"]
         if self._sides is None:
@@ -161,7 +182,7 @@ class _Join(beam.DoFn):
                 name: read_ranges(ranges, schema=event_schema(self._spec.sources[name])).combine_chunks()
                 for name, ranges in self._files.items()
             }
-        rows, counts = shard_rows(task, self._spec, as_of_ms=self._as_of_ms)
+        rows, counts = shard_rows(task, self._spec, as_of_ms=self._as_of_ms, dictionaries=self._dictionaries)
         joined = join_shard(
             rows, spec=self._spec, sides=self._sides, found=_places_found(met["found"]), as_of_ms=self._as_of_ms
         )
@@ -169,11 +190,12 @@ class _Join(beam.DoFn):
         for part, table in joined.parts.items():
             if table.num_rows:
                 name = f"{ROWS_FOLDER}/{part}-{task.shard:05d}.parquet"
-                write_rows(table, Path(self._folders[task.period]) / name)
+                write_rows(table, Path(self._folders[task.period]) / name, twin=not self._spec.derived)
                 files.append((part, name, table.num_rows))
-        report_rows(self._progress, rows.num_rows)
+        report_rows(str(self._work / "progress"), rows.num_rows)
         last = max((_last_known(table) for table in joined.parts.values()), default=-(2**63))
-        yield {"period": task.period, "files": files, "counts": counts | joined.counts, "last_known_ms": last}
+        result = {"period": task.period, "files": files, "counts": counts | joined.counts, "last_known_ms": last}
+        put_result(self._work / _SHARDS, f"{task.period}-{task.shard}", result)
 
 
 def _last_known(table: pa.Table) -> int:

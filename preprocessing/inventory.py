@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preprocessing.dictionaries import copied, one_piece
+from preprocessing.block_dictionaries import BlockDictionaries
+from preprocessing.dictionaries import as_one_array, copied
 from preprocessing.ingest import BUCKETS, block_path, merge_period
 from preprocessing.manifest import read_manifest
 
@@ -103,24 +104,45 @@ def num_shards(num_rows: int, rows_per_shard: int) -> int:
     return max(1, min(BUCKETS, -(-num_rows // rows_per_shard)))
 
 
-def read_ranges(ranges: Sequence[Range], *, schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Table:
+def read_ranges(
+    ranges: Sequence[Range],
+    *,
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    dictionaries: BlockDictionaries | None = None,
+    files: Sequence[str] = (),
+) -> pa.Table:
     """Returns the rows of ranges, one after another, each column in one piece.
 
     Args:
         ranges: from `Log`.
         schema: of the table if there are no ranges.
         columns: names to keep; None for all.
+        dictionaries: merged ones, to be used again for other ranges of the same files.
+        files: all files that `dictionaries` is to know; those of the ranges are among them.
     """
-    batches = []
-    for path, members in itertools.groupby(ranges, key=lambda piece: piece[0]):
-        batch = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
-        batch = batch if columns is None else batch.select(list(columns))
-        batches += [_copied(batch.slice(start, rows)) for _, start, rows in members]
     if columns is not None:
         schema = pa.schema([schema.field(name) for name in columns])
-    return one_piece(pa.Table.from_batches(batches, schema=schema))
+    slices = [
+        (path, batch.slice(start, rows))
+        for path, members in itertools.groupby(ranges, key=lambda piece: piece[0])
+        for batch in [pa.ipc.open_file(pa.memory_map(path)).get_batch(0)]
+        for _, start, rows in members
+    ]
+    if not slices:
+        return schema.empty_table()
+    arrays = []
+    for name in schema.names:
+        pieces = [(path, batch.column(name)) for path, batch in slices]
+        if dictionaries is not None and files and pa.types.is_dictionary(pieces[0][1].type):
+            arrays.append(dictionaries.column(name, pieces, files))
+        else:
+            arrays.append(_together([piece for _, piece in pieces]))
+    return pa.table(arrays, names=schema.names)
 
 
-def _copied(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _together(pieces: Sequence[pa.Array]) -> pa.Array:
     """Returns the rows alone: what refers to a mapped file keeps its pages in memory, and all blocks are many."""
-    return pa.RecordBatch.from_arrays([copied(column) for column in batch.columns], schema=batch.schema)
+    if len(pieces) == 1 or pa.types.is_dictionary(pieces[0].type):
+        return as_one_array(pa.chunked_array([copied(piece) for piece in pieces]))
+    return pa.concat_arrays(pieces)

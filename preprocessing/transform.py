@@ -109,12 +109,13 @@ def _all_features(
     return apply
 
 
-def save_transform(plan: TransformPlan, folder: Path) -> None:
-    """Writes the transform as a SavedModel, and as canonical text."""
+def save_transform(plan: TransformPlan, folder: Path) -> Transform:
+    """Writes the transform as a SavedModel, and as canonical text; returns what was written, ready for use."""
     with tempfile.TemporaryDirectory() as assets:
         transform = Transform(plan, asset_folder=Path(assets))
         tf.saved_model.save(transform, str(folder))
     write_json(folder / TRANSFORM_FILE, plan.canonical())
+    return transform
 
 
 def load_transform(folder: Path) -> Any:

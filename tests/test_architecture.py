@@ -13,6 +13,7 @@ LAYERS = ("preprocessing", "models", "serving", "pipeline")  # each imports only
 BEAM_MODULES = {
     "preprocessing/attribution_job.py",
     "preprocessing/dataset_job.py",
+    "preprocessing/encode_job.py",
     "preprocessing/days_job.py",
     "preprocessing/derive_job.py",
     "preprocessing/ingest.py",

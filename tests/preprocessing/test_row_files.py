@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from preprocessing.dictionaries import DICTIONARY
 from preprocessing.errors import ArtefactError
-from preprocessing.row_files import read_rows, write_rows
+from preprocessing.row_files import drop_twin, read_rows, write_rows
 
 TEXT = st.one_of(st.none(), st.sampled_from([b"", b"\x00", b"\xff\xfe", b"a\nb", b"x" * 200]), st.binary(max_size=3))
 NUMBER = st.one_of(st.none(), st.sampled_from([-(2**63), 2**63 - 1, 0]), st.integers(-5, 5))
@@ -90,3 +90,31 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, dictionaries: bool)
 def test_no_part_of_a_file_is_left_in_sight(tmp_path: Path) -> None:
     write_rows(pa.table({"n": np.arange(10)}), tmp_path / "rows")
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
+
+
+@settings(deadline=None, max_examples=20)
+@given(ROWS)
+def test_a_twin_holds_what_its_file_holds_and_may_be_broken_or_dropped(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Any]
+) -> None:
+    path, twin = tmp_path_factory.mktemp("rows") / "rows.parquet", Path("rows.arrow")
+    write_rows(make_table(rows), path)
+    alone, stored = read_rows(path, dictionaries=True), path.read_bytes()
+    write_rows(make_table(rows), path, twin=True)
+    assert path.read_bytes() == stored
+    path.with_name(twin.name).rename(path.with_name("kept"))
+    assert read_rows(path, dictionaries=True).equals(alone)
+    path.with_name("kept").rename(path.with_name(twin.name))
+    path.rename(path.with_name("away"))  # so that the twin is what is read
+    path.write_bytes(stored[:0])
+    found = read_rows(path, ["text", "number"], dictionaries=True)
+    assert found.column_names == ["text", "number"]
+    for name in found.column_names:
+        assert found[name].to_pylist() == alone[name].to_pylist()
+        assert found[name].type == alone[name].type
+    path.with_name("away").rename(path)
+    path.with_name(twin.name).write_bytes(b"ARROW1 cut short")
+    assert read_rows(path, dictionaries=True).equals(alone)
+    drop_twin(path)
+    drop_twin(path)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
