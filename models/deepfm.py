@@ -29,5 +29,7 @@ class DeepFM:
 
     def __call__(self, inputs: Inputs, mode: Mode) -> tf.Tensor:
         """Returns logits [B, K]."""
-        pairs = factorisation_machine(inputs.embedding, dense=inputs.dense, dense_vectors=self._dense_vectors)
+        pairs = factorisation_machine(
+            inputs.embedding, dense=inputs.dense, dense_vectors=self._dense_vectors, trains=mode.training is not None
+        )
         return self._linear(inputs) + pairs + self._head(self._mlp(deep_input(inputs), mode))

@@ -9,16 +9,25 @@ import tensorflow as tf
 __all__ = ["factorisation_machine"]
 
 
-@tf.custom_gradient
-def _pairs(vectors: tf.Tensor, extra: tf.Tensor) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
-    """Returns (|s|^2 - sum_f |v_f|^2) / 2 with s = extra + sum_f v_f; the gradients are dy (s - v_f) and dy s.
+def _pairs(vectors: tf.Tensor, extra: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns (|s|^2 - sum_f |v_f|^2) / 2 with s = extra + sum_f v_f, then s, and the vectors [B, F D].
 
-    Squares and gradient are flat, [B, F D]: broadcasts within [B, F, D] take up to twice the time.
+    Squares are flat, [B, F D]: broadcasts within [B, F, D] take up to twice the time.
     """
     num_fields, width = int(vectors.shape[1]), int(vectors.shape[2])
     flat = tf.reshape(vectors, [-1, num_fields * width])
     total = tf.reduce_sum(vectors, 1) + extra
     value = 0.5 * (tf.reduce_sum(total * total, 1, keepdims=True) - tf.reduce_sum(flat * flat, 1, keepdims=True))
+    return value, total, flat
+
+
+@tf.custom_gradient
+def _trained_pairs(
+    vectors: tf.Tensor, extra: tf.Tensor
+) -> tuple[tf.Tensor, Callable[..., tuple[tf.Tensor, tf.Tensor]]]:
+    """Returns the value of `_pairs`; the gradients are dy (s - v_f) and dy s, flat as well."""
+    num_fields = int(vectors.shape[1])
+    value, total, flat = _pairs(vectors, extra)
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         of_vectors = (tf.tile(total, [1, num_fields]) - flat) * upstream
@@ -27,16 +36,23 @@ def _pairs(vectors: tf.Tensor, extra: tf.Tensor) -> tuple[tf.Tensor, Callable[..
     return value, gradient
 
 
-def factorisation_machine(vectors: tf.Tensor, *, dense: tf.Tensor, dense_vectors: tf.Tensor | None) -> tf.Tensor:
+def factorisation_machine(
+    vectors: tf.Tensor, *, dense: tf.Tensor, dense_vectors: tf.Tensor | None, trains: bool = True
+) -> tf.Tensor:
     """Returns [B, 1]: sum over i < j of <v_i, v_j>, Rendle (2010), by his linear-time identity.
 
     Args:
         vectors: [B, F, D] of the fields.
         dense: [B, N] numbers; number n takes part as the vector x_n V_n.
         dense_vectors: V, [N, D], or None if there are no numbers.
+        trains: whether a gradient will be asked for; without, the graph has none to carry.
     """
+
+    def pairs(extra: tf.Tensor) -> tf.Tensor:
+        return _trained_pairs(vectors, extra) if trains else _pairs(vectors, extra)[0]
+
     if dense_vectors is None:
-        return _pairs(vectors, tf.zeros_like(vectors[:, 0, :]))
+        return pairs(tf.zeros_like(vectors[:, 0, :]))
     # |s|^2 counts each number's vector with itself too: sum_n x_n^2 |V_n|^2 is taken off again.
     squares = tf.reduce_sum(dense_vectors * dense_vectors, 1, keepdims=True)
-    return _pairs(vectors, tf.matmul(dense, dense_vectors)) - 0.5 * tf.matmul(dense * dense, squares)
+    return pairs(tf.matmul(dense, dense_vectors)) - 0.5 * tf.matmul(dense * dense, squares)

@@ -73,7 +73,12 @@ def export_model(
     """
     trained = inference_model(dataset, checkpoint, model=model, options=options)
     servable = Servable(dataset.schema, transform=load_transform(dataset.folder / TRANSFORM_FOLDER), model=trained)
-    tf.saved_model.save(servable, str(folder), signatures=servable.signatures(options.rank))
+    tf.saved_model.save(
+        servable,
+        str(folder),
+        signatures=servable.signatures(options.rank),
+        options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
+    )
     extra = folder / ASSETS_EXTRA
     extra.mkdir()
     write_json(extra / PACKED_FILE, packed_layout(dataset.schema.raw_columns).described())
