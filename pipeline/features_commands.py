@@ -18,8 +18,7 @@ from pipeline.config import Config, load_config
 from pipeline.publish_features import looked_up, open_completer
 from preprocessing.errors import ArtefactError, ConfigError
 from preprocessing.shown_text import shown_text
-from serving.features import FeatureCompleter
-from serving.features_folder import newest_snapshot
+from serving.features import FeatureCompleter, served_snapshot
 from serving.features_keys import key_of
 from serving.features_layout import Layout
 
@@ -48,7 +47,7 @@ def features(
         typer.Option("--show", metavar="KEY=VALUE", help="What a request with this key gets. May be given again."),
     ] = None,
     push: Annotated[bool, typer.Option("--push", help="Write the published state to the Redis of the config.")] = False,
-    version: Annotated[int | None, typer.Option(help="Of the model; by default the newest with features.")] = None,
+    version: Annotated[int | None, typer.Option(help="Of the model; by default the live one.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for machines.")] = False,
     set_: Overrides = None,
 ) -> None:
@@ -78,7 +77,7 @@ def _push(config: Config, version: int | None, *, as_json: bool) -> None:
 
     if config.serve.features.store != "redis":
         raise ConfigError("--push writes to Redis, and serve.features.store is embedded; set it to redis, and its url")
-    snapshot = newest_snapshot(config.store(), version)
+    snapshot = served_snapshot(config.store(), version)
     if snapshot is None:
         raise ArtefactError(f"{config.store()} holds no features to push; run `rankmill publish`")
     console = Console(highlight=False)

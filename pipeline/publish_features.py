@@ -41,7 +41,7 @@ def open_completer(config: Config, *, version: int | None = None) -> FeatureComp
 
     Args:
         config: says where the features are.
-        version: of the model; by default the newest one with features.
+        version: of the model; by default the live one, and with Redis the one pushed last.
 
     Raises:
         ArtefactError: if no features were published.

@@ -25,8 +25,9 @@ from serving.features_hash import Key
 from serving.features_keys import distinct_keys
 from serving.features_layout import Layout
 from serving.features_spec import FeaturesSpec
+from serving.labels import live_version
 
-__all__ = ["FeatureCompleter", "FeatureStore", "open_features"]
+__all__ = ["FeatureCompleter", "FeatureStore", "open_features", "served_snapshot"]
 
 Row = Mapping[str, Any]
 
@@ -155,6 +156,19 @@ def _lacking(rows: Sequence[Row], names: Sequence[str]) -> list[int]:
     return [place for place, row in enumerate(rows) if not wanted <= row.keys()]
 
 
+def served_snapshot(store: Path, version: int | None = None) -> Path | None:
+    """Returns the newest snapshot of a version; None if there is none.
+
+    Args:
+        store: folder of the model's versions.
+        version: of the model; by default the live one, or where it has no features the newest that has some.
+    """
+    if version is not None:
+        return newest_snapshot(store, version)
+    live = live_version(store)
+    return (None if live is None else newest_snapshot(store, live)) or newest_snapshot(store)
+
+
 def open_features(spec: FeaturesSpec, *, store: Path, model_name: str, version: int | None = None) -> FeatureCompleter:
     """Returns what completes requests to a model.
 
@@ -162,7 +176,7 @@ def open_features(spec: FeaturesSpec, *, store: Path, model_name: str, version: 
         spec: `serve.features` of the config.
         store: folder of the model's versions, beside which snapshots are published.
         model_name: of the model.
-        version: of the model; by default the newest one with features.
+        version: of the model; by default the live one, and with Redis the one pushed last.
 
     Raises:
         ArtefactError: if no features were published.
@@ -172,7 +186,7 @@ def open_features(spec: FeaturesSpec, *, store: Path, model_name: str, version: 
         from serving.features_redis import RedisStore
 
         return FeatureCompleter(RedisStore(spec, model_name=model_name, version=version))
-    newest = _Newest(functools.partial(newest_snapshot, store, version), poll_s=spec.poll_s)
+    newest = _Newest(functools.partial(served_snapshot, store, version), poll_s=spec.poll_s)
     first = newest.open()
     if first is None:
         what = "features" if version is None else f"features of version {version}"

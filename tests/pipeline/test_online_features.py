@@ -72,6 +72,11 @@ def features() -> list[dict[str, Any]]:
     ]
 
 
+def at(day: dt.date, hour: int) -> int:
+    """Returns milliseconds since 1970 UTC."""
+    return int(dt.datetime.combine(day, dt.time(hour), zoneinfo.ZoneInfo(ZONE)).timestamp() * 1000)
+
+
 def write_logs(root: Path, *, until: dt.date) -> None:
     """Writes the log of the days until one, in which each day is the same whatever comes after it."""
     root.mkdir(parents=True, exist_ok=True)
@@ -79,12 +84,13 @@ def write_logs(root: Path, *, until: dt.date) -> None:
     day = FIRST
     while day <= until:
         random = np.random.default_rng(day.toordinal())
-        start = dt.datetime.combine(day, dt.time(), zoneinfo.ZoneInfo(ZONE)).timestamp()
-        for second in sorted(random.integers(0, 82_000, ROWS_PER_DAY)):  # the day of the change has 82,800
+        start, end = (at(one, 0) // 1000 for one in (day, day + dt.timedelta(days=1)))
+        last_hour = end - random.integers(1, 3600, ROWS_PER_DAY // 5)
+        for second in sorted([*random.integers(start, end, ROWS_PER_DAY - len(last_hour)), *last_hour]):
             item = int(random.integers(0, 12))
             clicked = int(random.random() < (0.8 if item % 2 == 0 else 0.3))
             user = "" if random.random() < 0.05 else f"u{random.integers(0, 20)}"
-            lines.append(f"{user},i{item},{clicked},{random.lognormal():.2f},b1,{int((start + second) * 1000)}")
+            lines.append(f"{user},i{item},{clicked},{random.lognormal():.2f},b1,{second * 1000}")
         day += dt.timedelta(days=1)
     root.joinpath("log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     items = "".join(f"i{item},c{item % 3}\n" for item in range(11))
@@ -146,10 +152,6 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def at_noon(day: dt.date) -> int:
-    return int(dt.datetime.combine(day, dt.time(12), zoneinfo.ZoneInfo(ZONE)).timestamp() * 1000)
-
-
 def test_rows_completed_online_equal_the_rows_of_the_day_after_made_offline(line: Path) -> None:
     config = preprocessed(line, f"data.split.last_day={ASKED}", names=["examples"])
     names = list(looked_up(config))
@@ -159,7 +161,7 @@ def test_rows_completed_online_equal_the_rows_of_the_day_after_made_offline(line
     completer = open_completer(config)
     assert completer is not None
     assert completer.layout.clock.state_ms == period_start_ms((ASKED - dt.date(1970, 1, 1)).days, "day", time_zone=ZONE)
-    completed = completer.complete([request(row) for row in offline.select(RAW).to_pylist()], at_noon(ASKED))
+    completed = completer.complete([request(row) for row in offline.select(RAW).to_pylist()], at(ASKED, 12))
     for name in names:
         expected = offline[name].combine_chunks()
         found = pa.array([row[name] for row in completed], expected.type)
@@ -224,7 +226,7 @@ def test_the_command_shows_what_a_user_would_get(tmp_path: Path, line: Path) -> 
     assert all(text in overview.out for text in ("user, category", "item_1h", "freshness day", "ranker version"))
     completer = open_completer(config)
     assert completer is not None
-    expected = completer.lookup([{"user": "u3", "item": "i2", "category": "c2"}], at_noon(ASKED))
+    expected = completer.lookup([{"user": "u3", "item": "i2", "category": "c2"}], at(ASKED, 12))
     keys = ["--show", "user=u3", "--show", "item=i2", "--show", "category=c2"]
     shown = json.loads(rankmill("features", line, *keys, "--json").out)
     assert shown["clicks"] == [value.decode() for value in expected["clicks"][0]]
@@ -277,7 +279,7 @@ def test_scores_of_rows_completed_online_equal_the_offline_scores_of_the_day_aft
     servable.close()
     completer = open_completer(trained)
     assert completer is not None
-    rows = completer.complete([request(row) for row in offline.select(RAW).to_pylist()], at_noon(ASKED))
+    rows = completer.complete([request(row) for row in offline.select(RAW).to_pylist()], at(ASKED, 12))
     port = trained.serve.port if api == "grpc" else trained.serve.rest_port
     with connect(f"127.0.0.1:{port}", api=api, timeout_s=TIMEOUT_S) as client:
         found = client.predict("ranker", rows)["click"]

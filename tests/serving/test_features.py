@@ -21,7 +21,7 @@ from preprocessing.errors import ArtefactError, CorruptError, ServingError
 from preprocessing.periods import period_start_ms
 from preprocessing.splits import day_of, period_of
 from serving import features_embedded
-from serving.features import FeatureCompleter, open_features
+from serving.features import FeatureCompleter, open_features, served_snapshot
 from serving.features_embedded import EmbeddedStore
 from serving.features_folder import newest_snapshot, publish_snapshot, snapshot_versions
 from serving.features_hash import hash_key
@@ -290,6 +290,19 @@ def test_a_running_client_takes_up_a_newer_snapshot_and_survives_a_bad_one(tmp_p
     publish(3)
     wait_for(first + 3 * 86_400_000)
     features.close()
+
+
+def test_the_live_version_is_served_though_a_newer_one_has_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = random_days(1, time_zone="UTC", state_day=day_number("2026-03-01"), size=5)
+    for version in (3, 4):
+        publish_snapshot(tmp_path, version, key={}, write=lambda folder, _: write_days(days, folder))
+    assert served_snapshot(tmp_path) == tmp_path / "features" / "4" / "1"
+    for live, found in ((3, 3), (4, 4), (2, 4), (None, 4)):
+        monkeypatch.setattr("serving.features.live_version", lambda _, live=live: live)
+        assert served_snapshot(tmp_path) == tmp_path / "features" / str(found) / "1"
+    assert served_snapshot(tmp_path, 2) is None
 
 
 def test_without_features_the_error_says_what_to_run(tmp_path: Path) -> None:
