@@ -13,7 +13,7 @@ from pipeline.config import Config
 from pipeline.deploy_serve import BATCHING_FILE, MONITORING_FILE, config_texts
 from pipeline.publish_features import complete_rows
 from pipeline.request_rows import request_rows
-from pipeline.store_place import place_of
+from pipeline.store_place import own_address, place_of
 from preprocessing.errors import ArtefactError, ServingError
 from serving.client import connect
 from serving.deployment import ServerFiles, production_flags
@@ -22,6 +22,7 @@ from serving.labels import promote
 from serving.launch import ServeOptions, find_binary, serve_command, wait_until_available
 from serving.models_config import MODELS_FILE, read_model, write_model, write_text
 from serving.request_log import RequestLog
+from serving.starting import note_start
 from serving.version_store import latest
 
 __all__ = ["predict_rows", "serve_forever", "serve_options"]
@@ -40,6 +41,7 @@ def serve_forever(config: Config) -> None:
     options = serve_options(config)
     command = serve_command(options, backend="docker" if config.serve.docker else "auto", binary=find_binary())
     print(" ".join(command), flush=True)  # noqa: T201
+    note_start(config.store().absolute().parent, own_address(config))
     try:
         os.execvp(command[0], command)
     except OSError as error:

@@ -9,20 +9,26 @@ from serving.labels import promote_published
 from serving.lifecycle import expire
 from serving.rollout import Place
 
-__all__ = ["after_publication", "place_of"]
+__all__ = ["after_publication", "own_address", "place_of"]
 
 
 def place_of(config: Config, say: Callable[[str], None]) -> Place:
     """Returns the place of a config's model; `say` is told of each step of what is done there."""
     serve = config.serve
-    own = f"{serve.host}:{serve.rest_port}" if serve.rest_port else f"grpc://{serve.host}:{serve.port}"
     return Place(
         store=config.store().absolute(),
-        servers=serve.servers or (own.replace("0.0.0.0", "127.0.0.1"),),
+        servers=serve.servers or (own_address(config),),
         poll_s=serve.poll_s,
         load_timeout_s=serve.load_timeout_s,
         say=say,
     )
+
+
+def own_address(config: Config) -> str:
+    """Returns where the server of this config is asked."""
+    serve = config.serve
+    address = f"{serve.host}:{serve.rest_port}" if serve.rest_port else f"grpc://{serve.host}:{serve.port}"
+    return address.replace("0.0.0.0", "127.0.0.1")
 
 
 def after_publication(config: Config, version: int, *, why: str, say: Callable[[str], None]) -> None:

@@ -8,6 +8,7 @@ versions alone. Between them all running servers are waited for.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -16,8 +17,11 @@ from serving.models_config import ServedModel, read_model, remove_model, write_m
 from serving.server.discovery import list_versions
 from serving.server_status import States, ask_label, ask_versions
 from serving.server_wait import Patience, wait_for_labels, wait_for_versions
+from serving.starting import is_starting
 
 __all__ = ["Place", "roll_out", "running_states"]
+
+_TICK_S = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +75,7 @@ def roll_out(place: Place, target: ServedModel) -> list[str]:
         ServingError: if a server does not load a version or move a label in time. The labels are where they were.
         ArtefactError: if `models.config` cannot be read or written.
     """
+    _wait_for_starting(place)
     before = read_model(place.root, place.model)
     running = running_states(place)
     if not running or not target.versions:
@@ -95,6 +100,17 @@ def roll_out(place: Place, target: ServedModel) -> list[str]:
         raise _left(held, error) from error
     write_model(place.root, target)
     return serving
+
+
+def _wait_for_starting(place: Place) -> None:
+    deadline = time.monotonic() + place.load_timeout_s
+    for address in place.servers:
+        if is_starting(place.root, address) and ask_versions(address, place.model) is None:
+            place.say(f"the server at {address} is starting: it is waited for")
+            while is_starting(place.root, address) and ask_versions(address, place.model) is None:
+                if time.monotonic() > deadline:
+                    raise ServingError(f"the server at {address} was started and does not listen; its output says why")
+                time.sleep(_TICK_S)
 
 
 def _write(place: Place, model: ServedModel | None) -> None:

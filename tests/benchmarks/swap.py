@@ -7,6 +7,7 @@ Half of the requests ask for the label `stable`, half for no version.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import socket
 import tempfile
@@ -40,8 +41,7 @@ def save_model(folder: Path) -> Path:
     module.table = tf.Variable(random.normal(size=(NUM_ROWS, WIDTH)).astype(np.float32))
     sizes = (NUM_COLUMNS * WIDTH, 128, 64, 1)
     module.layers = [
-        tf.Variable(random.normal(scale=0.1, size=shape).astype(np.float32))
-        for shape in zip(sizes[:-1], sizes[1:], strict=True)
+        tf.Variable(random.normal(scale=0.1, size=shape).astype(np.float32)) for shape in itertools.pairwise(sizes)
     ]
 
     def score(tokens: Any) -> Any:

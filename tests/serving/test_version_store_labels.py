@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +24,7 @@ from serving.server.config_files import parse_model_config_file
 from serving.server.discovery import ModelConfig
 from serving.server.labels import check_labels
 from serving.server.status import StatusError
+from serving.starting import is_starting, note_start
 from serving.version_store import publish, versions
 
 
@@ -53,7 +56,7 @@ class FakeServer:
     A version whose number is in `broken` fails to load; each is LOADING for one question before it is AVAILABLE.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, port: int = 0) -> None:
         self.root, self.broken, self.refused = root, set[int](), list[str]()
         self.states: dict[int, str] = {}
         self.labels: dict[str, int] = {}
@@ -71,7 +74,7 @@ class FakeServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.address = f"127.0.0.1:{self.http.server_port}"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -340,3 +343,31 @@ def test_a_broken_off_move_is_put_right_by_the_next_one(place: Place) -> None:
     write_model(place.root, type(model)(model.name, model.base_path, (1, 2), model.labels))  # killed after step one
     promote(place, 3, why="")
     assert told(place) == ((3,), {"stable": 3})
+
+
+def test_a_server_that_is_starting_is_waited_for(place: Place, free_port: Callable[[], int]) -> None:
+    promote(place, 1, why="")
+    port = free_port()
+    servers: list[FakeServer] = []
+
+    def hear(text: str) -> None:
+        if text == f"the server at 127.0.0.1:{port} is starting: it is waited for":
+            servers.append(FakeServer(place.root, port))
+
+    slow = Place(place.store, (f"127.0.0.1:{port}",), poll_s=0.05, load_timeout_s=10, say=hear)
+    note_start(place.root, slow.servers[0])  # of this process, which lives
+    assert "served by 127.0.0.1" in promote(slow, 2, why="")
+    (server,) = servers
+    server.http.shutdown()
+    server.http.server_close()
+    assert (server.refused, server.labels) == ([], {"stable": 2})
+
+
+def test_a_process_that_is_gone_starts_nothing(tmp_path: Path) -> None:
+    assert not is_starting(tmp_path, "a:1")
+    code = "import sys; from pathlib import Path; from serving.starting import note_start; "
+    subprocess.run([sys.executable, "-c", code + "note_start(Path(sys.argv[1]), 'a:1')", str(tmp_path)], check=True)
+    assert not is_starting(tmp_path, "a:1")
+    note_start(tmp_path, "a:1")
+    assert is_starting(tmp_path, "a:1")
+    assert not is_starting(tmp_path, "a:2")
