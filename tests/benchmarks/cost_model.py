@@ -6,8 +6,7 @@ Two processes with a replica each, DeepFM of 26 ids x 16 and 13 numbers, MLP 400
 the rates that the model asks for, at the same time, since they share the machine: dense layers forward and backward,
 rows gathered and scattered, a large reduction, a small one. Bytes sent are what the kernel counted on the sockets of
 worker 0 (`ss`; left out without it): messages of gRPC with all their padding and headers. The model's are an upper
-bound, because how many rows of a batch are distinct follows from the data; those counted from the batches are given
-beside it.
+bound, because how many rows of a batch are distinct follows from the data.
 """
 
 from __future__ import annotations
@@ -81,14 +80,21 @@ def compared(side: Side, rates: Any, batch: int, sent: float | None) -> dict[str
     memory = memory_of(plan, schema, model.spec, optimizers=OptimizersSpec(), global_batch=batch)
     step = statistics.median(side.seconds)
     predicted = cost.exchange_bytes + cost.reduction_bytes
+    held = max(model.tables.bytes_held())
+    if memory.tables != held:
+        raise RuntimeError(f"a replica holds {held} bytes of tables, not the {memory.tables} of the plan")
     return {
-        "bytes_held": {"predicted": memory.tables, "measured": max(model.tables.bytes_held()), "scratch_rows": True},
+        "bytes_held": {"predicted": memory.tables, "measured": held},
         "bytes_sent": {"predicted_at_most": predicted, "measured": sent, "ratio": sent and predicted / sent},
         "step_ms": {"predicted": 1e3 * cost.total_s, "measured": 1e3 * step, "ratio": cost.total_s / step},
         "parts_ms": {
             name: 1e3 * getattr(cost, f"{name}_s") for name in ("compute", "rows", "exchange", "reduction", "latency")
         },
-        "rates": {"gflops": rates.flops / 1e9, "memory_gb_s": rates.memory / 1e9, "net_gb_s": rates.bandwidth / 1e9},
+        "rates_measured": {
+            "gflops": rates.flops / 1e9,
+            "memory_gb_s": rates.memory / 1e9,
+            "net_gb_s": rates.bandwidth / 1e9,
+        },
     }
 
 
