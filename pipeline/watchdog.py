@@ -108,13 +108,15 @@ class Watchdog:
 
     def lost(self, *, within_s: float) -> str | None:
         """Waits for a peer to turn out dead or failed and returns the text that names it; None if all are alive."""
+        text = self._find_lost()  # what signs there are is noted before the time runs
         deadline = time.monotonic() + within_s
-        while time.monotonic() < deadline:
+        while text is None:
+            is_last_look = time.monotonic() >= deadline  # one look past the deadline, however late this thread runs
             text = self._find_lost()
-            if text is not None:
-                return text
+            if is_last_look:
+                break
             time.sleep(self._spec.interval_s / 4)
-        return None
+        return text
 
     def sightings(self) -> list[Sighting]:
         """Returns what is known of the peers, by their files now."""

@@ -61,14 +61,13 @@ def watched(
     dog.start()
     try:
         yield dog.at
-    except _BROKEN as error:
-        lost = dog.lost(within_s=spec.dead_after_s + 3 * spec.interval_s)
-        dog.stop(FAILED, message=lost or _first_line(error))
-        if lost is None:
-            raise TrainingError(f"the processes lost each other: {_first_line(error)}{_ADVICE}") from error
-        _leave(lost, observe)
     except BaseException as error:
-        dog.stop(FAILED, message=_first_line(error) or type(error).__name__)
+        lost = dog.lost(within_s=spec.dead_after_s + 3 * spec.interval_s) if _is_of_tensorflow(error) else None
+        dog.stop(FAILED, message=lost or _first_line(error) or type(error).__name__)
+        if lost is not None:
+            _leave(lost, observe)
+        if isinstance(error, _BROKEN):
+            raise TrainingError(f"the processes lost each other: {_first_line(error)}{_ADVICE}") from error
         raise
     dog.stop(DONE)
 
@@ -81,6 +80,11 @@ def _leave(text: str, observe: Callable[[TrainEvent], None]) -> None:
         sys.stderr.flush()
     finally:
         os._exit(EXIT_LOST)
+
+
+def _is_of_tensorflow(error: BaseException) -> bool:
+    """Returns whether another process may be the cause: what a lost one leads to has many types, all of them there."""
+    return type(error).__module__.startswith("tensorflow")
 
 
 def _first_line(error: BaseException) -> str:
