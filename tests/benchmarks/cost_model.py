@@ -80,7 +80,7 @@ def compared(side: Side, rates: Any, batch: int, sent: float | None) -> dict[str
     memory = memory_of(plan, schema, model.spec, optimizers=OptimizersSpec(), global_batch=batch)
     step = statistics.median(side.seconds)
     predicted = cost.exchange_bytes + cost.reduction_bytes
-    held = max(model.tables.bytes_held())
+    held = max(side.bytes_held())
     if memory.tables != held:
         raise RuntimeError(f"a replica holds {held} bytes of tables, not the {memory.tables} of the plan")
     return {

@@ -167,12 +167,21 @@ class Side:
         self.seconds.append((time.perf_counter() - started) / steps)
         self.cpu_seconds.append((time.process_time() - cpu_started) / steps)
 
+    def bytes_held(self) -> list[int]:
+        """Returns what each replica of this process holds of the tables, measured."""
+        from models.tables import EmbeddingTables
+
+        tables = self.model.tables
+        if not isinstance(tables, EmbeddingTables):
+            raise TypeError("replicas hold the tables in this benchmark")
+        return tables.bytes_held()
+
     def figures(self, batch: int) -> dict[str, Any]:
         """Returns samples/s, CPU ms a step, and bytes."""
         return {
             "samples_per_s": spread([batch / seconds for seconds in self.seconds]),
             "cpu_ms_per_step": spread([1000 * seconds for seconds in self.cpu_seconds]),
-            "bytes_per_replica": max(self.model.tables.bytes_held()),
+            "bytes_per_replica": max(self.bytes_held()),
             "planned_bytes_sent_per_step_at_most": self.planned_traffic,
         }
 

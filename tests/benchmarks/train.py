@@ -81,7 +81,7 @@ def in_memory(data: Path, path: Path) -> Path:
 
     schema = open_dataset(data).schema
     rows = {table.name: table.num_rows for table in schema.tables}
-    arrays = {"num_rows": np.array([rows[field.table] for field in schema.id_fields])}
+    arrays: dict[str, Any] = {"num_rows": np.array([rows[field.table] for field in schema.id_fields])}
     for split in ("train", "test"):
         parts = list(batches(data, split).as_numpy_iterator())
         arrays |= {f"{split}_{key}": np.concatenate([p[key] for p in parts]) for key in ("ids", "dense", "labels")}

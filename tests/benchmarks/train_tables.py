@@ -112,7 +112,7 @@ def our_step(rows: int, tables: str) -> Step:
         labels=("click",),
     )
     spec = ModelSpec(kind="deepfm", embedding_dim=WIDTH, hidden_units=HIDDEN)
-    optimizers = OptimizersSpec(tables=OptimizerSpec(kind=tables, learning_rate=0.001))  # type: ignore[arg-type]
+    optimizers = OptimizersSpec(tables=OptimizerSpec(kind=tables, learning_rate=0.001))
     model = build_model(schema, spec, optimizers=optimizers, seed=1)
     data, scale = batches(rows), tf.constant(1.0)
 

@@ -29,7 +29,7 @@ def build(kind: str, feature_map: Any, num_inputs: int) -> Any:
     from fuxictr.pytorch.layers import FactorizationMachine, FeatureEmbedding, LogisticRegression, MLP_Block
     from fuxictr.pytorch.models import BaseModel
 
-    class Model(BaseModel):  # type: ignore[misc]
+    class Model(BaseModel):
         def __init__(self) -> None:
             super().__init__(feature_map, verbose=0, model_root=tempfile.gettempdir(), metrics=["AUC"])
             self.vectors = FeatureEmbedding(feature_map, WIDTH)
