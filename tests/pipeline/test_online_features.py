@@ -245,10 +245,11 @@ def test_the_command_shows_what_a_user_would_get(tmp_path: Path, line: Path) -> 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A trained, published and served line; then its log goes on by a day."""
+    """A trained, published and served line, and beside its log the same one a day later."""
     root = tmp_path_factory.mktemp("served")
     port, rest_port = free_ports(2)
     write_logs(root / "logs", until=LAST)
+    write_logs(root / "later", until=ASKED)
     path = line_config(root, serve={"port": port, "rest_port": rest_port})
     outcome = rankmill("run", path)
     assert outcome.code == 0, outcome.err
@@ -258,7 +259,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         )
     try:
         wait_until_available("127.0.0.1", rest_port, model_name="ranker", timeout_s=TIMEOUT_S)
-        write_logs(root / "logs", until=ASKED)
         yield path
     finally:
         server.terminate()
@@ -272,7 +272,8 @@ def test_scores_of_rows_completed_online_equal_the_offline_scores_of_the_day_aft
 
     trained = load_config(served)
     schema = dataset_of(trained).schema
-    config = preprocessed(served, f"data.split.last_day={ASKED}", names=["examples"])
+    later = served.parent / "later"
+    config = preprocessed(served, f"data.split.last_day={ASKED}", f"data.root={later}", names=["examples"])
     offline = rows_of(config, ASKED, [*RAW, *looked_up(config)])
     servable = Servable.load(trained.store() / "1")
     expected = servable.run("serving_default", raw_tensors(offline, schema.raw_columns), ["click"])["click"]
