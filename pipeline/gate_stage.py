@@ -17,7 +17,8 @@ from pipeline.live_model import Contest, folder_mb, measured_ms
 from pipeline.stages import SAVED_MODEL
 from preprocessing.dataset import open_dataset
 from preprocessing.errors import ArtefactError
-from serving.version_store import latest, read_metadata, version_path
+from serving.labels import live_version
+from serving.version_store import read_metadata, version_path
 
 __all__ = ["gate_run"]
 
@@ -55,7 +56,7 @@ def gate_run(config: Config, run: Path, *, dataset: Path, export: Artefact, eval
 
 def _live_model(store: Path, export_key: str) -> Path | str:
     """Returns the SavedModel of the live version, or why there is none to compare with."""
-    version = latest(store)
+    version = live_version(store)
     if version is None:
         return "no live model to compare with"
     try:

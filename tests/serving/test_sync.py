@@ -258,8 +258,7 @@ def test_a_store_goes_up_to_s3_and_down_again(tmp_path: Path, bucket: str) -> No
 
 @pytest.mark.serving
 def test_a_version_half_uploaded_or_damaged_on_s3_is_not_served(tmp_path: Path, bucket: str) -> None:
-    import boto3
-
+    boto3 = pytest.importorskip("boto3", reason="s3:// needs the extra 's3'")
     place = store_with(tmp_path, "shop")["shop"]
     source, dest, remote = str(tmp_path / "store"), str(tmp_path / "copy"), f"{bucket}/damaged"
     sync_once(source, remote, QUIET)

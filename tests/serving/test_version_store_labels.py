@@ -253,7 +253,7 @@ def test_a_version_that_a_server_still_holds_is_not_removed(place: Place, serve:
     server, running = serve()
     server.root = server.root / "elsewhere"  # it will not hear of anything
     server.states = {1: "AVAILABLE", 2: "AVAILABLE"}
-    server.read = lambda: None  # type: ignore[method-assign]
+    server.read = lambda: None
     impatient = Place(store=place.store, servers=running.servers, poll_s=-1.6, load_timeout_s=5)
     with pytest.raises(ArtefactError, match=f"version 2 is still loaded at {server.address}"):
         retire(impatient, 2, why="")
