@@ -4,7 +4,7 @@
 How a request becomes an answer: `grpc_service` or `rest_app` + `rest_api` receive it, `handlers` finds the version
 in `model_manager`; `predict`, `inference`, `json_predict` or `json_examples` turn it into arrays, `batching` may join
 it with others (`batching_parameters` say when, `batch_merge` joins arrays), `servable` runs them in a session
-(`timed_run` under a deadline).
+(`timed_run` under a deadline) or in `tflite` interpreters.
 How a version comes: `discovery`, `versions` and `labels` say which one is served, as plain functions; `load` loads
 it as the flags say, `warmup` runs its first requests, `reload` brings new configs while the server runs.
 Around that: `flags`, `config_files` and `config_protos` (what the operator says), `signature`, `tensors`,
@@ -43,6 +43,7 @@ __all__ = [
     "signature",
     "status",
     "tensors",
+    "tflite",
     "timed_run",
     "versions",
     "warmup",

@@ -15,6 +15,7 @@ from serving.server.flags import Flags
 from serving.server.metrics import Metrics
 from serving.server.servable import Servable
 from serving.server.session_options import session_config
+from serving.server.tflite import TFLITE_FILE
 from serving.server.warmup import warm_up
 
 __all__ = ["Loader"]
@@ -50,16 +51,21 @@ class Loader:
         """
         start_s, loaded = time.perf_counter(), False
         try:
-            tags = tuple(self._flags.saved_model_tags.split(","))
-            servable = Servable.load(
-                path, tags=tags, session_config=self._session_config, batching=self._batching(path)
-            )
+            servable = self._load(path)
             loaded = True
         finally:
             self._metrics.observe_load(str(path), loaded=loaded, seconds=time.perf_counter() - start_s)
         if self._flags.enable_model_warmup:
             self._warm_up(servable, version)
         return servable
+
+    def _load(self, path: Path) -> Servable:
+        batching, flags = self._batching(path), self._flags
+        if flags.prefer_tflite_model and (path / TFLITE_FILE).is_file():
+            count = max(1, flags.num_tflite_pools) * max(1, flags.num_tflite_interpreters_per_pool)
+            return Servable.load_tflite(path, num_interpreters=count, batching=batching)
+        tags = tuple(flags.saved_model_tags.split(","))
+        return Servable.load(path, tags=tags, session_config=self._session_config, batching=batching)
 
     def _warm_up(self, servable: Servable, version: int) -> None:
         iterations = max(1, self._flags.num_request_iterations_for_warmup)

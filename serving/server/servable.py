@@ -19,6 +19,7 @@ from tensorflow.core.protobuf import config_pb2, meta_graph_pb2
 
 from serving.server.signature import Run, Signature
 from serving.server.status import Code, StatusError
+from serving.server.tflite import TfliteModel
 from serving.server.timed_run import run_within
 
 __all__ = ["Servable"]
@@ -42,6 +43,7 @@ class Servable:
         *,
         batching: Callable[[Run], Run] | None = None,
         in_callers_thread: bool = False,
+        engine: Run | None = None,
     ) -> None:
         self.path = path
         self.signature_defs: dict[str, meta_graph_pb2.SignatureDef] = dict(signature_defs)
@@ -51,7 +53,16 @@ class Servable:
         self._lock = threading.Lock()
         self._run_options = config_pb2.RunOptions(inter_op_thread_pool=-1 if in_callers_thread else 0)
         self._slowest_s = 0.0
-        self.run_tensors: Run = self._run_now if batching is None else batching(self._run_now)
+        run = engine or self._run_now
+        self.run_tensors: Run = run if batching is None else batching(run)
+
+    @classmethod
+    def load_tflite(
+        cls, path: Path, *, num_interpreters: int, batching: Callable[[Run], Run] | None = None
+    ) -> Servable:
+        """Returns the `model.tflite` at `path`; INVALID_ARGUMENT if it does not load."""
+        model = TfliteModel(path, num_interpreters=num_interpreters)
+        return cls(None, model.signature_defs, path, batching=batching, engine=model.run)
 
     @classmethod
     def load(
@@ -78,12 +89,16 @@ class Servable:
         try:
             with graph.as_default():
                 meta_graph = tf.compat.v1.saved_model.load(session, list(tags), str(path))
+            _check_tensors(graph, meta_graph.signature_def)
             # With one thread between ops, the caller's own saves the way there and back: 30 us a run.
             alone = session_config is not None and session_config.inter_op_parallelism_threads == 1
             return cls(session, meta_graph.signature_def, path, batching=batching, in_callers_thread=alone)
         except tf.errors.OpError as error:
             session.close()
             raise _status_error(error) from error
+        except StatusError:
+            session.close()
+            raise
         except Exception as error:
             # A damaged file surfaces as almost any Python exception inside the loader.
             session.close()
@@ -146,9 +161,27 @@ class Servable:
         """Frees the model; calls that come later fail."""
         with self._lock:
             self._callables.clear()
-            self._session.close()
+            if self._session is not None:
+                self._session.close()
             # A closed session keeps its variables until it is dropped.
             self._session = None
+
+
+def _check_tensors(graph: tf.Graph, signature_defs: Mapping[str, Any]) -> None:
+    """Raises INVALID_ARGUMENT if a signature names tensors that the graph lacks or that are of another type."""
+    for key, signature in signature_defs.items():
+        for alias, info in (*signature.inputs.items(), *signature.outputs.items()):
+            # What initialises a model is an operation; sparse inputs have several tensors.
+            if ":" not in info.name:
+                continue
+            try:
+                found = graph.get_tensor_by_name(info.name).dtype.as_datatype_enum
+            except (KeyError, ValueError) as error:
+                text = f'signature "{key}": the graph has no tensor {info.name} for {alias}'
+                raise StatusError(Code.INVALID_ARGUMENT, text) from error
+            if found != info.dtype:
+                text = f'signature "{key}": {alias} is said to be of type {info.dtype}, the graph has type {found}'
+                raise StatusError(Code.INVALID_ARGUMENT, text)
 
 
 def _status_error(error: Any) -> StatusError:
