@@ -5,9 +5,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.config import ModelSpec
-from models.interactions import factorisation_machine
+from models.interactions import factorisation_machine, factorisation_machine_of_sides
 from models.layers import MLP, Dense
 from models.mode import Inputs, Mode
+from models.split_inputs import SplitInputs
 from models.weights import WeightMaker
 from models.wide_deep import Linear, deep_input
 
@@ -33,3 +34,9 @@ class DeepFM:
             inputs.embedding, dense=inputs.dense, dense_vectors=self._dense_vectors, trains=mode.training is not None
         )
         return self._linear(inputs) + pairs + self._head(self._mlp(deep_input(inputs), mode))
+
+    def of_sides(self, split: SplitInputs, mode: Mode) -> tf.Tensor:
+        """Returns logits [Q N, K], for inference."""
+        user, candidate = deep_input(split.user.inputs), deep_input(split.candidate.inputs)
+        pairs = factorisation_machine_of_sides(split, dense_vectors=self._dense_vectors)
+        return self._linear.of_sides(split) + pairs + self._head(self._mlp.of_sides(split, user, candidate, mode))

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-__all__ = ["factorisation_machine"]
+from models.split_inputs import SplitInputs
+
+__all__ = ["factorisation_machine", "factorisation_machine_of_sides"]
 
 
 def _pairs(vectors: tf.Tensor, extra: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -56,3 +58,22 @@ def factorisation_machine(
     # |s|^2 counts each number's vector with itself too: sum_n x_n^2 |V_n|^2 is taken off again.
     squares = tf.reduce_sum(dense_vectors * dense_vectors, 1, keepdims=True)
     return pairs(tf.matmul(dense, dense_vectors)) - 0.5 * tf.matmul(dense * dense, squares)
+
+
+def factorisation_machine_of_sides(split: SplitInputs, *, dense_vectors: tf.Tensor | None) -> tf.Tensor:
+    """Returns [Q N, 1], as `factorisation_machine` of user and candidate together: their sums of vectors are added,
+    and what is taken off for each vector with itself is added up.
+    """
+    sums, alone = [], []
+    for side in split.sides:
+        vectors, dense = side.inputs.embedding, side.inputs.dense
+        total = tf.reduce_sum(vectors, 1)
+        squares = tf.reduce_sum(vectors * vectors, [1, 2])[:, None]
+        if dense_vectors is not None:
+            own = tf.gather(dense_vectors, side.dense)
+            total += tf.matmul(dense, own)
+            squares += tf.matmul(dense * dense, tf.reduce_sum(own * own, 1, keepdims=True))
+        sums.append(total)
+        alone.append(squares)
+    total = split.added(*sums)
+    return 0.5 * (tf.reduce_sum(total * total, 1, keepdims=True) - split.added(*alone))

@@ -10,6 +10,7 @@ from models.batch_norm import BatchNorm
 from models.config import ModelSpec
 from models.dropout import dropout
 from models.mode import Mode
+from models.split_inputs import SplitInputs
 from models.weights import WeightMaker
 
 __all__ = ["MLP", "Dense"]
@@ -25,6 +26,14 @@ class Dense:
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """Returns [B, fan_out] in the dtype of `x` [B, fan_in]."""
         return tf.nn.bias_add(tf.matmul(x, tf.cast(self._kernel, x.dtype)), tf.cast(self._bias, x.dtype))
+
+    def of_sides(self, split: SplitInputs, user: tf.Tensor, candidate: tf.Tensor) -> tf.Tensor:
+        """Returns [Q N, fan_out] of the user's numbers [Q, *] and the candidates' [Q N, *], by their rows of W."""
+        parts = [
+            tf.matmul(x, tf.gather(self._kernel, side.deep))
+            for side, x in zip(split.sides, (user, candidate), strict=True)
+        ]
+        return split.added(tf.nn.bias_add(parts[0], self._bias), parts[1])
 
 
 class MLP:
@@ -45,10 +54,18 @@ class MLP:
 
     def __call__(self, x: tf.Tensor, mode: Mode) -> tf.Tensor:
         """Returns [B, U of the last layer] in the dtype of `x`; the layers compute in `mode.compute_dtype`."""
-        hidden = tf.cast(x, mode.compute_dtype)
+        return tf.cast(self._after(self._layers[0](tf.cast(x, mode.compute_dtype)), mode), x.dtype)
+
+    def of_sides(self, split: SplitInputs, user: tf.Tensor, candidate: tf.Tensor, mode: Mode) -> tf.Tensor:
+        """Returns [Q N, U of the last layer], for inference; see `Dense.of_sides`."""
+        return self._after(self._layers[0].of_sides(split, user, candidate), mode)
+
+    def _after(self, first: tf.Tensor, mode: Mode) -> tf.Tensor:
+        """Returns the last layer, given what the first dense layer gave before its norm."""
+        hidden = first
         for i, (layer, norm) in enumerate(zip(self._layers, self._norms, strict=True)):
-            hidden = layer(hidden)
+            hidden = layer(hidden) if i else hidden
             hidden = tf.nn.relu(hidden if norm is None else norm(hidden, mode))
             if self._rate and mode.training is not None:
                 hidden = dropout(hidden, rate=self._rate, seed=self._seed, layer=str(i), training=mode.training)
-        return tf.cast(hidden, x.dtype)
+        return hidden

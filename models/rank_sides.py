@@ -13,6 +13,7 @@ import tensorflow as tf
 from models.lookup import Lookup
 from models.mode import Inputs
 from models.ranking_model import RankingModel
+from models.split_inputs import Side, SplitInputs
 from preprocessing.schema import DatasetSchema
 
 __all__ = ["RankSides"]
@@ -42,24 +43,37 @@ class RankSides:
             num_requests: Q, int32 scalar.
             num_candidates: N, int32 scalar.
         """
-        ours = self._inputs(user, self.user, num_rows=num_requests)
-        theirs = self._inputs(candidate, self.candidate, num_rows=num_requests * num_candidates)
+        split = SplitInputs(
+            self._side(user, self.user, num_rows=num_requests),
+            self._side(candidate, self.candidate, num_rows=num_requests * num_candidates),
+            num_requests,
+            num_candidates,
+        )
+        logits = self._model.split_logits(split)
+        return self._model.network_logits(self._joined(split)) if logits is None else logits
+
+    def _joined(self, split: SplitInputs) -> Inputs:
+        """Returns the inputs of each pair, the user's copied."""
+        ours, theirs = split.user.inputs, split.candidate.inputs
 
         def whole(mine: tf.Tensor, other: tf.Tensor, order: Sequence[int]) -> tf.Tensor:
-            spread = _spread(mine, num_candidates)
-            joined = tf.concat([spread, other], axis=1)
+            joined = tf.concat([_spread(mine, split.num_candidates), other], axis=1)
             return joined if list(order) == sorted(order) else tf.gather(joined, order, axis=1)
 
         first_order = None
         if ours.first_order is not None and theirs.first_order is not None:
             first_order = whole(ours.first_order, theirs.first_order, self._fields)
-        return self._model.network_logits(
-            Inputs(
-                whole(ours.embedding, theirs.embedding, self._fields),
-                first_order,
-                whole(ours.dense, theirs.dense, self._dense),
-            )
-        )
+        embedding = whole(ours.embedding, theirs.embedding, self._fields)
+        return Inputs(embedding, first_order, whole(ours.dense, theirs.dense, self._dense))
+
+    def _side(self, batch: Batch, part: DatasetSchema, *, num_rows: tf.Tensor) -> Side:
+        schema, width = self._model.schema, self._model.spec.embedding_dim
+        fields, dense = _fields(schema), list(schema.dense)
+        of_dense = np.array([dense.index(name) for name in part.dense], np.int64)
+        places = np.array([fields.index(name) for name in _fields(part)], np.int64)
+        of_fields = (places[:, None] * width + np.arange(width)).reshape(-1)
+        deep = np.concatenate([of_fields, len(fields) * width + of_dense])
+        return Side(self._inputs(batch, part, num_rows=num_rows), deep, of_dense)
 
     def _inputs(self, batch: Batch, side: DatasetSchema, *, num_rows: tf.Tensor) -> Inputs:
         return self._model.inputs_of(batch, side, lookup=self._lookups[id(side)], num_rows=num_rows)

@@ -23,6 +23,7 @@ from models.mode import Inputs, Mode, Training
 from models.partitioned_tables import PartitionedTables
 from models.replicas import Replicas
 from models.row_sums import RowSums
+from models.split_inputs import SplitInputs
 from models.suspects import Suspects
 from models.tables import EmbeddingTables, Routes
 from models.weights import WeightMaker
@@ -189,6 +190,11 @@ class RankingModel:
     def network_logits(self, inputs: Inputs) -> tf.Tensor:
         """Returns float32 [B, K] of looked-up fields and numbers, for inference."""
         return tf.cast(self._network(inputs, Mode(self._weights.dtype)), tf.float32)
+
+    def split_logits(self, split: SplitInputs) -> tf.Tensor | None:
+        """Returns float32 [Q N, K] for inference; None if the network cannot take the two sides apart."""
+        of_sides = getattr(self._network, "of_sides", None)
+        return None if of_sides is None else tf.cast(of_sides(split, Mode(self._weights.dtype)), tf.float32)
 
     def inputs_of(self, batch: Batch, part: DatasetSchema, *, lookup: Lookup, num_rows: tf.Tensor) -> Inputs:
         """Returns what the network is given for some of its fields and numbers.

@@ -7,6 +7,7 @@ import tensorflow as tf
 from models.config import ModelSpec
 from models.layers import MLP, Dense
 from models.mode import Inputs, Mode
+from models.split_inputs import SplitInputs
 from models.weights import WeightMaker
 from preprocessing.errors import TrainingError
 
@@ -28,10 +29,24 @@ class Linear:
         numbers = 0.0 if self._dense is None else tf.matmul(inputs.dense, self._dense)
         return fields + numbers + self._bias
 
+    def of_sides(self, split: SplitInputs) -> tf.Tensor:
+        """Returns [Q N, K]."""
+        parts = []
+        for side in split.sides:
+            if side.inputs.first_order is None:
+                raise TrainingError("a linear part needs the first_order group")
+            part = tf.reduce_sum(side.inputs.first_order, axis=1, keepdims=True)
+            if self._dense is not None:
+                part += tf.matmul(side.inputs.dense, tf.gather(self._dense, side.dense))
+            parts.append(part)
+        return split.added(*parts) + self._bias
+
 
 def deep_input(inputs: Inputs) -> tf.Tensor:
     """Returns the fields' vectors side by side, then the numbers: [B, F D + N]."""
     num_fields, width = int(inputs.embedding.shape[1]), int(inputs.embedding.shape[2])
+    if not num_fields:  # a side of a split network may have numbers alone
+        return inputs.dense
     flat = tf.reshape(inputs.embedding, [-1, num_fields * width])
     return tf.concat([flat, inputs.dense], axis=1) if inputs.dense.shape[1] else flat
 
@@ -47,3 +62,8 @@ class WideDeep:
     def __call__(self, inputs: Inputs, mode: Mode) -> tf.Tensor:
         """Returns logits [B, K]."""
         return self._wide(inputs) + self._head(self._mlp(deep_input(inputs), mode))
+
+    def of_sides(self, split: SplitInputs, mode: Mode) -> tf.Tensor:
+        """Returns logits [Q N, K], for inference."""
+        user, candidate = deep_input(split.user.inputs), deep_input(split.candidate.inputs)
+        return self._wide.of_sides(split) + self._head(self._mlp.of_sides(split, user, candidate, mode))

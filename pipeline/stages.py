@@ -21,7 +21,7 @@ from pipeline.cluster_stage import follow
 from pipeline.config import Config
 from pipeline.display import Display
 from pipeline.example_stage import Inputs, examples_parts, find_inputs, make_examples_index, settle_as_of
-from pipeline.export_stage import export_parts, export_saved_model
+from pipeline.export_stage import export_parts, export_saved_model, options_of
 from pipeline.quiet import import_tensorflow
 from preprocessing.dataset import Dataset, open_dataset
 from preprocessing.errors import ArtefactError
@@ -193,8 +193,12 @@ def _make_model(config: Config, _: Inputs, needs: Needs, folder: Path, display: 
 
 
 def _make_export(config: Config, inputs: Inputs, needs: Needs, folder: Path, _: Display) -> Mapping[str, Any]:
-    checkpoint = needs["train"].folder / BEST / str(needs["train"].content["best_step"])
-    return export_saved_model(config, _dataset_of(config, inputs), checkpoint, folder=folder / SAVED_MODEL)
+    return export_saved_model(config, _dataset_of(config, inputs), _best(needs["train"]), folder=folder / SAVED_MODEL)
+
+
+def _best(trained: Artefact) -> Path:
+    """Returns the checkpoint that is exported."""
+    return trained.folder / BEST / str(trained.content["best_step"])
 
 
 def _dataset_of(config: Config, inputs: Inputs) -> Dataset:
@@ -207,7 +211,7 @@ def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path,
     from pipeline.scoring import score_split
 
     dataset = open_dataset(needs["dataset"].folder)
-    trained = open_artefact(plan("train", config, inputs)).folder
+    trained = open_artefact(plan("train", config, inputs))
     metrics: dict[str, Any] = {}
     for split in ("valid", "test"):
         with display.bar(split, total=dataset.num_rows(split)) as bar:
@@ -230,7 +234,19 @@ def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path,
         ]
         metrics[split] = labelled(figures, dataset.schema.labels)
         np.save(folder / f"scores-{split}.npy", scored.scores, allow_pickle=False)
-        own = np.load(trained / f"scores-{split}.npy", allow_pickle=False)
+        own = np.load(trained.folder / f"scores-{split}.npy", allow_pickle=False)
+        if config.export.tables != "float32":
+            from pipeline.stored_tables import offline_scores, stored_figures
+
+            metrics[split] |= stored_figures(scored, own, export=needs["export"].content)
+            own = offline_scores(
+                dataset,
+                split,
+                checkpoint=_best(trained),
+                model=config.model,
+                options=options_of(config),
+                batch_size=config.evaluate.batch_size,
+            )
         metrics[split]["agreement"] = _agreement(own, scored.scores, split, config.evaluate.agreement)
     metrics["test"]["importance"] = _importance(config, dataset, needs["export"].folder / SAVED_MODEL)
     return metrics

@@ -78,17 +78,18 @@ def write_warmup(saved_model: Path, dataset: Dataset, *, batch_sizes: Sequence[i
         return 0
     servable = _load(saved_model)
     try:
+        num_records = len(batch_sizes) * (4 if RANK_SIGNATURE in servable.signatures else 3)
+        if num_records > MAX_RECORDS:
+            raise ServingError(
+                f"export.warmup.batch_sizes: {num_records} warm-up records, and a server takes {MAX_RECORDS}; "
+                "give fewer batch sizes"
+            )
         rows = sample_rows(dataset, num_rows=max(batch_sizes))
         records = [
             record
             for size in batch_sizes
             for record in _records(rows.slice(0, size), dataset.schema.raw_columns, servable, size)
         ]
-        if len(records) > MAX_RECORDS:
-            raise ServingError(
-                f"export.warmup.batch_sizes: {len(records)} warm-up records, and a server takes {MAX_RECORDS}; "
-                "give fewer batch sizes"
-            )
         path = saved_model / WARMUP_FILE
         path.parent.mkdir(exist_ok=True)
         for record in records:
