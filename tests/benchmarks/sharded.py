@@ -40,11 +40,11 @@ def main() -> None:
     if arguments.worker is not None:
         print(json.dumps(measure(arguments)))
         return
-    results = [
-        {"processes": processes, "rows": rows, **run(arguments, processes=processes, rows=rows)}
-        for processes in arguments.processes
-        for rows in arguments.rows
-    ]
+    results = []
+    for processes in arguments.processes:
+        for rows in arguments.rows:
+            results.append({"processes": processes, "rows": rows, **run(arguments, processes=processes, rows=rows)})
+            print(json.dumps(results[-1]), file=sys.stderr, flush=True)  # kept, should a later case fail
     print(json.dumps({"machine": machine(), "batch": arguments.batch, "results": results}, indent=2))
 
 
