@@ -6,7 +6,7 @@ in `model_manager`; `predict`, `inference`, `json_predict` or `json_examples` tu
 it with others (`batching_parameters` say when, `batch_merge` joins arrays), `servable` runs them in a session
 (`timed_run` under a deadline) or in `tflite` interpreters.
 How a version comes: `discovery`, `versions` and `labels` say which one is served, as plain functions; `load` loads
-it as the flags say, `warmup` runs its first requests, `reload` brings new configs while the server runs.
+it as `load_settings` say, `warmup` runs its first requests, `reload` brings new configs while the server runs.
 Around that: `flags`, `config_files` and `config_protos` (what the operator says), `signature`, `tensors`,
 `json_tensors` and `json_body` (conversions), `metrics`, `health` and `profiler` (what watches the server),
 `session_options`, and `status` (codes shared by both surfaces).
@@ -30,6 +30,7 @@ __all__ = [
     "json_tensors",
     "labels",
     "load",
+    "load_settings",
     "metrics",
     "model_manager",
     "predict",

@@ -18,8 +18,10 @@ from serving.server.status import Code, StatusError
 __all__ = [
     "TlsFiles",
     "batching_parameters",
+    "batching_parameters_of",
     "model_configs",
     "parse_model_config_file",
+    "parse_text",
     "prometheus_path",
     "tls_files",
 ]
@@ -34,7 +36,7 @@ def parse_model_config_file(path: Path) -> list[ModelConfig]:
         ConfigError: if the file cannot be read or parsed.
         StatusError: INVALID_ARGUMENT, if it is not a list of models.
     """
-    return model_configs(_parse(path, model_server_config_pb2.ModelServerConfig(), "ModelServerConfig"))
+    return model_configs(parse_text(path, model_server_config_pb2.ModelServerConfig(), "ModelServerConfig"))
 
 
 def model_configs(config: model_server_config_pb2.ModelServerConfig) -> list[ModelConfig]:
@@ -78,7 +80,7 @@ def prometheus_path(path: Path) -> str | None:
     Raises:
         ConfigError: if the file cannot be read or parsed.
     """
-    config = _parse(path, config_protos.MonitoringConfig(), "MonitoringConfig")
+    config = parse_text(path, config_protos.MonitoringConfig(), "MonitoringConfig")
     if not config.prometheus_config.enable:
         return None
     return config.prometheus_config.path or _DEFAULT_METRICS_PATH
@@ -91,7 +93,11 @@ def batching_parameters(path: Path) -> BatchingParameters:
         ConfigError: if the file cannot be read or parsed.
         StatusError: INVALID_ARGUMENT, if the parameters contradict each other.
     """
-    config = _parse(path, config_protos.BatchingParameters(), "BatchingParameters")
+    return batching_parameters_of(parse_text(path, config_protos.BatchingParameters(), "BatchingParameters"))
+
+
+def batching_parameters_of(config: Any) -> BatchingParameters:
+    """Returns the parameters of a BatchingParameters message; INVALID_ARGUMENT if they contradict each other."""
     given: dict[str, Any] = {"pad_variable_length_inputs": config.pad_variable_length_inputs}
     given["allowed_batch_sizes"] = tuple(config.allowed_batch_sizes)
     for field, value in config.ListFields():
@@ -116,7 +122,7 @@ def tls_files(path: Path) -> TlsFiles:
     Raises:
         ConfigError: if the file cannot be read or parsed, or lacks what it needs.
     """
-    config = _parse(path, config_protos.SSLConfig(), "SSLConfig")
+    config = parse_text(path, config_protos.SSLConfig(), "SSLConfig")
     if not config.server_key or not config.server_cert:
         raise ConfigError(f"{path}: server_key and server_cert must hold the PEM texts of the key and certificate")
     if config.client_verify and not config.custom_ca:
@@ -129,9 +135,14 @@ def tls_files(path: Path) -> TlsFiles:
     )
 
 
-def _parse(path: Path, message: Any, kind: str) -> Any:
+def parse_text(path: Path, message: Any, kind: str, *, pool: Any = None) -> Any:
+    """Returns `message` filled from a text proto file; an Any in it is of a type in `pool`.
+
+    Raises:
+        ConfigError: if the file cannot be read or parsed.
+    """
     try:
-        return text_format.Parse(path.read_text(encoding="utf-8"), message)
+        return text_format.Parse(path.read_text(encoding="utf-8"), message, descriptor_pool=pool)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     except (UnicodeDecodeError, text_format.ParseError) as error:

@@ -9,15 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, wrappers_pb2
+from tensorflow.core.protobuf import config_pb2
+from tensorflow_serving.config import platform_config_pb2
 
 __all__ = [
     "BatchingParameters",
     "HealthCheckRequest",
     "HealthCheckResponse",
     "MonitoringConfig",
+    "PlatformConfigMap",
     "ProfileRequest",
     "ProfileResponse",
     "SSLConfig",
+    "SavedModelBundleSourceAdapterConfig",
 ]
 
 _SERVING = "tensorflow.serving"
@@ -47,7 +51,7 @@ _CONFIG_FILE = descriptor_pb2.FileDescriptorProto(
     name="serving/server/config.proto",
     package=_SERVING,
     syntax="proto3",
-    dependency=[wrappers_pb2.DESCRIPTOR.name],
+    dependency=[wrappers_pb2.DESCRIPTOR.name, config_pb2.DESCRIPTOR.name],
     message_type=[
         _message("PrometheusConfig", "optional bool enable 1", "optional string path 2"),
         _message("MonitoringConfig", f"optional {_SERVING}.PrometheusConfig prometheus_config 1"),
@@ -70,6 +74,22 @@ _CONFIG_FILE = descriptor_pb2.FileDescriptorProto(
             "optional google.protobuf.BoolValue enable_large_batch_splitting 8",
             "optional google.protobuf.Int64Value max_execution_batch_size 9",
         ),
+        _message(
+            "ModelWarmupOptions",
+            "optional google.protobuf.Int32Value num_request_iterations 1",
+            "optional google.protobuf.Int32Value num_model_warmup_threads 2",
+        ),
+        # A platform file names fields, it holds no numbers: those past 3 are not TF Serving's.
+        _message(
+            "SessionBundleConfig",
+            "optional string session_target 1",
+            "optional tensorflow.ConfigProto session_config 2",
+            f"optional {_SERVING}.BatchingParameters batching_parameters 3",
+            "repeated string saved_model_tags 6",
+            "optional bool enable_model_warmup 7",
+            f"optional {_SERVING}.ModelWarmupOptions model_warmup_options 8",
+        ),
+        _message("SavedModelBundleSourceAdapterConfig", f"optional {_SERVING}.SessionBundleConfig legacy_config 1000"),
     ],
 )
 _HEALTH_FILE = descriptor_pb2.FileDescriptorProto(
@@ -107,7 +127,21 @@ _PROFILER_FILE = descriptor_pb2.FileDescriptorProto(
     ],
 )
 _POOL = descriptor_pool.DescriptorPool()
-_POOL.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+
+
+def _add(file: Any, known: set[str]) -> None:
+    """Adds a file that a wheel brings, after those that it needs."""
+    if file.name in known:
+        return
+    known.add(file.name)
+    for needed in file.dependencies:
+        _add(needed, known)
+    _POOL.AddSerializedFile(file.serialized_pb)
+
+
+_known: set[str] = set()
+for _file in (wrappers_pb2.DESCRIPTOR, config_pb2.DESCRIPTOR, platform_config_pb2.DESCRIPTOR):
+    _add(_file, _known)
 _POOL.Add(_CONFIG_FILE)
 _POOL.Add(_HEALTH_FILE)
 _POOL.Add(_PROFILER_FILE)
@@ -120,6 +154,8 @@ def _class(name: str) -> Any:
 MonitoringConfig = _class(f"{_SERVING}.MonitoringConfig")
 SSLConfig = _class(f"{_SERVING}.SSLConfig")
 BatchingParameters = _class(f"{_SERVING}.BatchingParameters")
+PlatformConfigMap = _class(f"{_SERVING}.PlatformConfigMap")
+SavedModelBundleSourceAdapterConfig = _class(f"{_SERVING}.SavedModelBundleSourceAdapterConfig")
 HealthCheckRequest = _class("grpc.health.v1.HealthCheckRequest")
 HealthCheckResponse = _class("grpc.health.v1.HealthCheckResponse")
 ProfileRequest = _class("tensorflow.ProfileRequest")

@@ -68,7 +68,7 @@ class Flags:
     tensorflow_intra_op_parallelism: int = _flag(0, "Threads inside an op; 0 = auto.", wide=True)
     tensorflow_inter_op_parallelism: int = _flag(0, "Ops run in parallel; 0 = auto.", wide=True)
     tensorflow_session_config_file: str = _flag("", "ConfigProto as text proto.")
-    platform_config_file: str = _flag("", "PlatformConfigMap as text proto.", used=False)
+    platform_config_file: str = _flag("", "PlatformConfigMap as text proto; replaces session and batching flags.")
     thread_pool_factory_config_file: str = _flag("", "Custom thread pools.", used=False)
     saved_model_tags: str = _flag("serve", "Tags of the MetaGraph, comma list.")
     enable_signature_method_name_check: bool = _flag(False, "Refuse signatures of another method name.")

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from serving.server.batching import BatchScheduler
-from serving.server.batching_parameters import BatchingParameters
 from serving.server.config_files import batching_parameters
 from serving.server.flags import Flags
+from serving.server.load_settings import load_settings
 from serving.server.metrics import Metrics
 from serving.server.servable import Servable
-from serving.server.session_options import session_config
 from serving.server.tflite import TFLITE_FILE
 from serving.server.warmup import warm_up
 
@@ -32,14 +31,12 @@ class Loader:
 
     def __init__(self, flags: Flags, metrics: Metrics) -> None:
         self._flags, self._metrics = flags, metrics
-        self._session_config = session_config(flags)
-        self._parameters, self._scheduler = BatchingParameters(), None
-        if flags.batching_parameters_file:
-            self._parameters = batching_parameters(Path(flags.batching_parameters_file))
-        if flags.enable_batching:
+        self._settings = load_settings(flags)
+        self._scheduler = None
+        if self._settings.batching is not None:
             self._scheduler = BatchScheduler(
-                num_threads=self._parameters.num_batch_threads,
-                thread_pool_name=self._parameters.thread_pool_name,
+                num_threads=self._settings.batching.num_batch_threads,
+                thread_pool_name=self._settings.batching.thread_pool_name,
                 metrics=metrics,
             )
 
@@ -55,7 +52,7 @@ class Loader:
             loaded = True
         finally:
             self._metrics.observe_load(str(path), loaded=loaded, seconds=time.perf_counter() - start_s)
-        if self._flags.enable_model_warmup:
+        if self._settings.warm_up:
             self._warm_up(servable, version)
         return servable
 
@@ -64,11 +61,11 @@ class Loader:
         if flags.prefer_tflite_model and (path / TFLITE_FILE).is_file():
             count = max(1, flags.num_tflite_pools) * max(1, flags.num_tflite_interpreters_per_pool)
             return Servable.load_tflite(path, num_interpreters=count, batching=batching)
-        tags = tuple(flags.saved_model_tags.split(","))
-        return Servable.load(path, tags=tags, session_config=self._session_config, batching=batching)
+        settings = self._settings
+        return Servable.load(path, tags=settings.tags, session_config=settings.session_config, batching=batching)
 
     def _warm_up(self, servable: Servable, version: int) -> None:
-        iterations = max(1, self._flags.num_request_iterations_for_warmup)
+        iterations = self._settings.num_warmup_iterations
         try:
             warm_up(servable, version=version, num_iterations=iterations, metrics=self._metrics)
         except BaseException:
@@ -77,9 +74,9 @@ class Loader:
 
     def _batching(self, path: Path) -> Callable[[Any], Any] | None:
         """Returns what puts batching in front of a graph; None if the version is not to be batched."""
-        if self._scheduler is None:
+        parameters = self._settings.batching
+        if self._scheduler is None or parameters is None:
             return None
-        parameters = self._parameters
         if self._flags.enable_per_model_batching_parameters:
             if not (path / _PER_MODEL_FILE).exists():
                 return None
