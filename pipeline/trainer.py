@@ -25,7 +25,7 @@ from pipeline.batch_scaling import scaled_optimizers
 from pipeline.cluster import Cluster
 from pipeline.embedding_norms import row_norms
 from pipeline.engine import Engine, in_step
-from pipeline.label_check import check_labels, check_rows
+from pipeline.label_classes import check_classes, check_rows
 from pipeline.learning_rate import learning_rate_scales
 from pipeline.non_finite import batch_records, first_suspect, told
 from pipeline.parameter_servers import on_servers, servers_of
@@ -76,7 +76,7 @@ def train(
     check_plateau(train.learning_rate, num_valid_rows=dataset.num_rows("valid"))
     with watched(folder, cluster, spec=strategy.watchdog, observe=observe) as mark:
         distribution = build_strategy(strategy, cluster=cluster)
-        check_labels(dataset, train)
+        check_classes(dataset, train)
         folder.mkdir(parents=True, exist_ok=True)
         network, engine, workers = _prepared(
             dataset, distribution, cluster, model=model, spec=train, strategy=strategy, seed=seed

@@ -20,7 +20,7 @@ from typing import Any
 from preprocessing.day_plan import DayPlan, plan_days
 from preprocessing.days_job import label_days
 from preprocessing.derive_job import derive_days
-from preprocessing.derive_plan import plan_derived
+from preprocessing.derive_plan import Link, plan_derived
 from preprocessing.errors import SourceError
 from preprocessing.ingest import IngestUnit, ingest_files
 from preprocessing.inventory import Log
@@ -131,40 +131,62 @@ def make_examples(
     check(logs, plans)
     if not plans:
         raise SourceError("no impression lies within data.days; widen the range, or look at data.sources")
-    root = work / "days"
-    done_rows = 0
-    for batch in _batches([plan for plan in plans if not exists(root / plan.key)], logs[spec.impressions]):
-        label_days(
-            spec,
-            batch,
-            logs={name: logs[name] for name in event_sources(spec)},
-            sides={name: logs[name].all_ranges() for name in side_sources(spec)},
-            root=root,
-            rows_per_shard=rows_per_shard,
-            as_of_ms=as_of_ms,
-            pipeline=pipeline,
-            observe=functools.partial(_observe_after, observe, done_rows),
-        )
-        done_rows += sum(logs[spec.impressions].periods[plan.number]["rows"] for plan in batch)
-    contents = [read_manifest(root / plan.key)["content"] for plan in plans]
-    if not spec.derived:
-        return [
-            _period(plan, content, "days", plan.key, None) for plan, content in zip(plans, contents, strict=True)
-        ], logs
-    chain = plan_derived(spec, plans, contents, logs[spec.impressions])
-    derive_days(
+    label = functools.partial(
+        label_days,
         spec,
-        chain,
+        logs={name: logs[name] for name in event_sources(spec)},
+        sides={name: logs[name].all_ranges() for name in side_sources(spec)},
+        root=work / "days",
+        rows_per_shard=rows_per_shard,
+        as_of_ms=as_of_ms,
+        pipeline=pipeline,
+    )
+    _label_missing(label, plans, logs[spec.impressions], root=work / "days", observe=observe)
+    contents = [read_manifest(work / "days" / plan.key)["content"] for plan in plans]
+    derive = functools.partial(
+        derive_days,
+        spec,
         work=work,
         rows_per_partition=rows_per_shard,
         pipeline=pipeline,
         observe=lambda rows: observe("derive", rows),
     )
+    chain = plan_derived(spec, plans, contents, logs[spec.impressions]) if spec.derived else []
+    return _periods(plans, contents, chain, derive, work=work), logs
+
+
+def _label_missing(
+    label: Callable[..., None],
+    plans: Sequence[DayPlan],
+    log: Log,
+    *,
+    root: Path,
+    observe: Callable[[str, int], None],
+) -> None:
+    """Labels the periods that are not there yet, some at a time."""
+    done_rows = 0
+    for batch in _batches([plan for plan in plans if not exists(root / plan.key)], log):
+        label(batch, observe=functools.partial(_observe_after, observe, done_rows))
+        done_rows += sum(log.periods[plan.number]["rows"] for plan in batch)
+
+
+def _periods(
+    plans: Sequence[DayPlan],
+    contents: Sequence[Mapping[str, Any]],
+    chain: Sequence[Link],
+    derive: Callable[..., None],
+    *,
+    work: Path,
+) -> list[Period]:
+    """Returns the finished periods; those of a chain once `derive` has added their point-in-time columns."""
+    if not chain:
+        return [_period(plan, content, "days", plan.key, None) for plan, content in zip(plans, contents, strict=True)]
+    derive(chain)
     periods = []
     for plan, content, link in zip(plans, contents, chain, strict=True):
         derived = read_manifest(work / "derived" / link.key)["content"]
         periods.append(_period(plan, {**content, "files": derived["files"]}, "derived", link.key, "state"))
-    return periods, logs
+    return periods
 
 
 def _observe_after(observe: Callable[[str, int], None], before: int, rows: int) -> None:

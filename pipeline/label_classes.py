@@ -11,7 +11,7 @@ from preprocessing.dataset import Dataset
 from preprocessing.errors import DataError, LabelError
 from preprocessing.schema import LABELS_KEY, WEIGHT_KEY
 
-__all__ = ["check_labels", "check_rows"]
+__all__ = ["check_classes", "check_rows"]
 
 _BATCH_SIZE = 4096
 
@@ -29,7 +29,7 @@ def check_rows(dataset: Dataset) -> None:
         )
 
 
-def check_labels(dataset: Dataset, train: TrainSpec) -> None:
+def check_classes(dataset: Dataset, train: TrainSpec) -> None:
     """Passes if each label has both classes in the training split, and in the valid split if AUC is watched there.
 
     Raises:
