@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -189,6 +191,8 @@ def sync(
     if every_s is None:
         sync_once(source, dest, options)
     else:
+        # As the first process of a container this one would not end by itself when it is asked to.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         sync_forever(source, dest, options, every_s=every_s)
 
 

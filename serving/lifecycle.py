@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from preprocessing.errors import ArtefactError
+from preprocessing.errors import ArtefactError, ServingError
 from serving import history
 from serving.config import RetentionSpec
 from serving.history import Event, published_at, read_events
@@ -173,7 +173,11 @@ class VersionInfo:
 def list_infos(place: Place) -> list[VersionInfo]:
     """Returns the versions of a model, newest first."""
     labels, pins, dates = labels_of(place.store), read_pins(place.store), _published(place.store)
-    states = running_states(place)
+    try:
+        states = running_states(place)
+    except ServingError as error:  # the list is worth having all the same
+        place.say(str(error))
+        states = {}
     events = {event.version: event for event in read_events(place.store) if event.action == "publish"}
     moves = {event.version: event for event in read_events(place.store) if event.action in {"promote", "rollback"}}
     infos = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -82,6 +83,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def cpu_seconds(pid: int) -> float:
+    """Returns the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def swap(place: Place, export: Path, *, count: int) -> list[float]:
     """Publishes, labels and retires versions; every other one is a canary first. Returns the seconds of each."""
     seconds = []
@@ -119,7 +126,9 @@ def measure(root: Path, *, count: int, qps: float, quiet_s: float, timeout_s: fl
             )
 
         load(2.0)
+        cpu_s = [cpu_seconds(server.process.pid)]
         before = load(quiet_s)
+        cpu_s.append(cpu_seconds(server.process.pid))
         # A process of its own: what publishes shares no processor time with what counts, by more than the machine.
         arguments = ["--drive", str(place.store), str(export), place.servers[0], "--versions", str(count)]
         swapping = subprocess.Popen(
@@ -134,13 +143,17 @@ def measure(root: Path, *, count: int, qps: float, quiet_s: float, timeout_s: fl
         if swapping.returncode:
             raise RuntimeError(f"the publisher ended with code {swapping.returncode}")
         took = json.loads(out.splitlines()[-1])
+        cpu_s.append(cpu_seconds(server.process.pid))
         after = load(quiet_s)
     finally:
         server.stop()
     phases = {"before": before, "during": during, "after": after}
     failed = {name: {code: n for code, n in r.errors.items() if code != "NOT_SENT"} for name, r in phases.items()}
     p99 = {name: result.latency_ms["p99"] for name, result in phases.items()}
+    request_s = (cpu_s[1] - cpu_s[0]) / before.num_ok
     return {
+        "server_cpu_ms_a_request": request_s * 1e3,
+        "server_cpu_s_a_swap": (cpu_s[2] - cpu_s[1] - request_s * during.num_ok) / count,
         "versions": count,
         "left": versions(place.store),
         "qps": qps,

@@ -336,6 +336,16 @@ def test_the_list_holds_what_is_known_of_each_version(place: Place) -> None:
     assert all(info.size_bytes > 5 and "@" in info.who for info in (four, two, one))
 
 
+def test_what_is_no_model_server_stops_a_promotion_but_not_the_list(place: Place, serve: Any) -> None:
+    promote(place, 1, why="")
+    server, running = serve()
+    server.answer = lambda _: (200, "<html>hello</html>")
+    with pytest.raises(ServingError, match=f"what listens at {server.address} is no model server.*see serve.servers"):
+        promote(running, 2, why="")
+    assert told(place) == ((1,), {"stable": 1})
+    assert [info.version for info in list_infos(running)] == [4, 3, 2, 1]
+
+
 def test_a_broken_off_move_is_put_right_by_the_next_one(place: Place) -> None:
     promote(place, 1, why="")
     model = read_model(place.root, place.model)
