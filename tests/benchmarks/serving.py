@@ -24,10 +24,10 @@ from typing import Any
 
 import grpc
 import numpy as np
-import psutil
 
 import serving  # noqa: F401  (before TensorFlow: it selects Keras 2)
 from tests.benchmarks.measure import machine, run_side, spread
+from tests.benchmarks.process_use import cpu_s
 from tests.benchmarks.serving_sides import PREDICT, rows
 
 _SIDES = "tests.benchmarks.serving_sides"
@@ -110,11 +110,10 @@ def _measure(
         for _ in range(num_requests // _CALLERS):
             call(request)
 
-    start, start_s = psutil.Process(process.pid).cpu_times(), time.perf_counter()
+    used_s, start_s = cpu_s(process.pid), time.perf_counter()
     with ThreadPoolExecutor(_CALLERS) as pool:
         list(pool.map(work, range(_CALLERS)))
-    end, end_s = psutil.Process(process.pid).cpu_times(), time.perf_counter()
-    used_s = end.user + end.system - start.user - start.system
+    used_s, end_s = cpu_s(process.pid) - used_s, time.perf_counter()
     return used_s / num_requests * 1e6, num_requests / (end_s - start_s)
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,26 @@ def _replace_by_file(version: Path) -> None:
     version.write_bytes(b"no folder")
 
 
+def _empty(version: Path) -> None:
+    shutil.rmtree(version)
+    version.mkdir()
+
+
+def _replace_by_link(version: Path) -> None:
+    shutil.rmtree(version)
+    version.symlink_to(version / "nowhere")
+
+
+def _add_bad_warmup(version: Path) -> None:
+    (version / "assets.extra").mkdir()
+    (version / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"some text that is not a TFRecord at all")
+
+
 _DATA = "variables/variables.data-00000-of-00001"
-_DAMAGES = {
-    "an empty folder": lambda v: (shutil.rmtree(v), v.mkdir()),
+_DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "an empty folder": _empty,
     "a file in place of the folder": _replace_by_file,
-    "a link to nowhere": lambda v: (shutil.rmtree(v), v.symlink_to(v / "nowhere")),
+    "a link to nowhere": _replace_by_link,
     "no graph": lambda v: (v / _GRAPH).unlink(),
     "an empty graph": lambda v: (v / _GRAPH).write_bytes(b""),
     "half a graph": lambda v: _cut(v / _GRAPH, 0.5),
@@ -69,10 +85,7 @@ _DAMAGES = {
     "data that cannot be read": lambda v: _replace_by_folder(v / _DATA),
     "a signature of a tensor that is not there": lambda v: _rewrite_signature(v, name="nowhere:0"),
     "a signature of another type": lambda v: _rewrite_signature(v, dtype=9),
-    "a warm-up file that is none": lambda v: (
-        (v / "assets.extra").mkdir(),
-        (v / "assets.extra/tf_serving_warmup_requests").write_bytes(b"some text that is not a TFRecord at all"),
-    ),
+    "a warm-up file that is none": _add_bad_warmup,
 }
 
 

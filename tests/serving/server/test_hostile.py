@@ -1,12 +1,12 @@
 """Random and mutated requests against both surfaces in this process: refused for a reason, in flat memory."""
 
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -27,6 +27,7 @@ from serving.server.model_manager import LoadOptions, ModelManager
 from serving.server.predict import CLASSIFY, REGRESS
 from serving.server.rest_api import RestApi
 from serving.server.tensors import to_proto
+from tests.benchmarks.process_use import rss_bytes
 
 _ROW = {"user": "a", "count": 1, "price": 0.5, "tags": ["t", "\u0000", "\u0000"]}
 _BODIES = [
@@ -167,7 +168,7 @@ def _fuzz_rpc(handlers: Handlers, metrics: Metrics, chance: random.Random, num_c
         which = chance.randrange(len(rpcs))
         body = _mutate(chance, bodies[which], bodies)
         try:
-            _call(type(rpcs[which][1]), rpcs[which][0], body, _Context())  # type: ignore[arg-type]
+            _call(type(rpcs[which][1]), rpcs[which][0], body, _Context())
             codes.add("OK")
         except _Aborted as aborted:
             code = str(aborted)
@@ -177,7 +178,7 @@ def _fuzz_rpc(handlers: Handlers, metrics: Metrics, chance: random.Random, num_c
 
 
 def _rss() -> int:
-    return psutil.Process().memory_info().rss
+    return rss_bytes(os.getpid())
 
 
 def test_mutated_requests_are_answered_or_refused_for_a_reason(served: Any) -> None:

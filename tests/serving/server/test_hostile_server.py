@@ -12,10 +12,10 @@ from typing import Any
 
 import grpc
 import httpx
-import psutil
 import pytest
 
 from serving.launch import ServeOptions, serve_command, start, wait_until_available
+from tests.benchmarks.process_use import cpu_s, rss_bytes
 
 pytestmark = pytest.mark.serving
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
@@ -33,7 +33,7 @@ class _Running:
         assert answer.json() == {"predictions": [3.0]}
 
     def memory(self) -> int:
-        return int(psutil.Process(self.server.process.pid).memory_info().rss)
+        return rss_bytes(self.server.process.pid)
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +158,11 @@ def test_several_servers_share_a_port_when_told_to(half_plus: Any, tmp_path: Pat
                 assert time.monotonic() < deadline_s
                 time.sleep(0.1)
             servers.append(server)
-        before = [psutil.Process(server.process.pid).cpu_times().user for server in servers]
+        before = [cpu_s(server.process.pid) for server in servers]
         url = f"http://127.0.0.1:{rest_port}/v1/models/half:predict"
         for _ in range(300):
             assert httpx.post(url, content=_GOOD, timeout=15, trust_env=False).json() == {"predictions": [3.0]}
-        used = [psutil.Process(s.process.pid).cpu_times().user - b for s, b in zip(servers, before, strict=True)]
+        used = [cpu_s(s.process.pid) - b for s, b in zip(servers, before, strict=True)]
         assert min(used) > 0.1
         servers[0].stop()
         for _ in range(20):
