@@ -108,7 +108,7 @@ def _pod(config: Config, serving: KubernetesServing, meta: Manifest) -> Manifest
     return {
         "terminationGracePeriodSeconds": 2 * _DRAIN_S,
         "securityContext": {"runAsNonRoot": True, "runAsUser": _USER, "fsGroup": _USER},
-        "initContainers": _sync_containers(serving),
+        "initContainers": _sync_containers(serving, poll_s=config.serve.poll_s),
         "containers": [_server(deployment, serving, mount=mount)],
         "volumes": [volume, {"name": "config", "configMap": {"name": meta["name"]}}],
     }
@@ -123,7 +123,7 @@ def _mount_of(store: Path) -> str:
     return _WORK if store.is_relative_to(_WORK) else str(store)
 
 
-def _sync_containers(serving: KubernetesServing) -> list[Manifest]:
+def _sync_containers(serving: KubernetesServing, *, poll_s: int) -> list[Manifest]:
     """Returns what fills the pod's copy of the store before the server starts, and what keeps it up to date."""
     if not serving.source:
         return []
@@ -137,7 +137,12 @@ def _sync_containers(serving: KubernetesServing) -> list[Manifest]:
     }
     return [
         {"name": "first-sync", "command": [*command, "--once"], **container},
-        {"name": "sync", "command": [*command, "--every", "30"], "restartPolicy": "Always", **container},
+        {
+            "name": "sync",
+            "command": [*command, "--every", "30", "--server", "127.0.0.1:8501", "--poll-s", str(poll_s)],
+            "restartPolicy": "Always",
+            **container,
+        },
     ]
 
 
