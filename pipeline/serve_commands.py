@@ -172,7 +172,6 @@ def monitor(
 ) -> None:
     """Hold the columns and scores of a request log against the training data; what passes a limit is exit code 1."""
     from pipeline import serve_display
-    from pipeline.monitor import monitor_log
 
     given = {
         "max_psi": max_psi,
@@ -181,7 +180,10 @@ def monitor(
         "max_oov_share": max_oov_share,
     }
     loaded = load_config(config, set_ or ())
+    import_tensorflow()
     limits = loaded.serve.monitor.model_copy(update={name: one for name, one in given.items() if one is not None})
+    from pipeline.monitor import monitor_log
+
     found = monitor_log(loaded, log, max_rows=max_rows, limits=limits)
     if html is not None:
         from pipeline.monitor_page import write_monitor_page

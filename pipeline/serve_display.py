@@ -23,13 +23,10 @@ _LONG = 160
 def load_result(result: LoadResult, paths: Sequence[Path]) -> None:
     """Prints the figures of a load test."""
     console = Console(highlight=False)
-    table = Table("ms", *result.latency_ms)
-    for name, figures in (
-        ("latency, from when due", result.latency_ms),
-        ("the same from when sent", result.service_ms),
-        ("sent late by", result.lateness_ms),
-    ):
-        table.add_row(name, *(f"{figures[share]:,.2f}" for share in result.latency_ms if share in figures))
+    table = Table("ms", "latency", "from when sent", "sent late by")
+    for share in result.lateness_ms:
+        parts = (result.latency_ms, result.service_ms, result.lateness_ms)
+        table.add_row(share, *(f"{part[share]:,.2f}" if share in part else "" for part in parts))
     console.print(table)
     errors = ", ".join(f"{count:,} {code}" for code, count in result.errors.items()) or "none"
     console.print(
@@ -88,9 +85,9 @@ def _value(value: Any) -> str:
 def monitored(found: Monitored, page: Path | None) -> None:
     """Prints requests held against the training data, and what passes a limit."""
     console = Console(highlight=False)
-    table = Table("column", "PSI", "by chance", "JS", "missing", "before", "not in vocabulary", "mean", "before")
+    table = Table("column", "PSI", "chance", "JS", "missing, in training", "OOV", "mean, in training")
     for one in found.columns:
-        table.add_row(*cells(one))
+        table.add_row(*_cells(one))
     console.print(table)
     console.print(f"{found.num_rows:,} requested rows against {found.reference_rows:,} of the training split")
     for text in found.all_findings():
@@ -101,7 +98,7 @@ def monitored(found: Monitored, page: Path | None) -> None:
         console.print(str(page), markup=False, soft_wrap=True)
 
 
-def cells(one: Watched) -> list[str]:
+def _cells(one: Watched) -> list[str]:
     """Returns a column as the cells of a table."""
     moved = one.drift
     before, now = one.missing
@@ -111,9 +108,7 @@ def cells(one: Watched) -> list[str]:
         "" if moved is None else f"{moved.psi:.4f}",
         "" if moved is None else f"{moved.chance:.4f}",
         "" if moved is None else f"{moved.jensen_shannon:.4f}",
-        f"{now:.2%}",
-        "" if before is None else f"{before:.2%}",
+        f"{now:.2%}" + ("" if before is None else f", {before:.2%}"),
         "" if one.oov_share is None else f"{one.oov_share:.2%}",
-        "" if mean is None else f"{mean:.4g}",
-        "" if mean_before is None else f"{mean_before:.4g}",
+        "" if mean is None else f"{mean:.4g}" + ("" if mean_before is None else f", {mean_before:.4g}"),
     ]
