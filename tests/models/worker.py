@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import preprocessing  # noqa: F401  isort: skip  selects Keras 2, before TensorFlow is imported
 import numpy as np
 import tensorflow as tf
 
