@@ -26,18 +26,21 @@ from preprocessing.dataset import Dataset, open_dataset
 from preprocessing.errors import ArtefactError
 from preprocessing.periods import period_start_ms
 from preprocessing.raw_values import raw_tensors
+from preprocessing.schema import RawColumn
 from serving.client import connect
 from serving.launch import wait_until_available
+from serving.rows import InputColumn, rows_to_arrays
 from tests.pipeline.configs import tiny_tree, write_config
 from tests.pipeline.test_line_served import free_ports
 from tests.pipeline.tiny_line import rankmill
+from tests.serving.test_features_redis import url  # noqa: F401
 
 ZONE = "Europe/Berlin"
 # The clocks go forward on 29 March, the day that is asked about; the last day of the state ends at 23:00 UTC.
 FIRST, LAST = dt.date(2026, 3, 24), dt.date(2026, 3, 28)
 ASKED = dt.date(2026, 3, 29)
 ROWS_PER_DAY = 80
-TIMEOUT_S = 120.0
+TIMEOUT_S = 400.0  # starting a server takes minutes where many things run at once
 
 
 def derived() -> list[dict[str, Any]]:
@@ -70,6 +73,12 @@ def features() -> list[dict[str, Any]]:
     return found + [
         {"name": f"item_{window}", "kind": "numeric", "log1p": True} for window in ("1h", "1d", "7d", "all")
     ]
+
+
+def input_of(column: RawColumn) -> InputColumn:
+    """Returns the column as a server describes it."""
+    dtype = {"string": "DT_STRING", "int64": "DT_INT64", "float32": "DT_FLOAT"}[column.dtype]
+    return InputColumn(column.name, dtype, (-1,) if column.length is None else (-1, column.length))
 
 
 def at(day: dt.date, hour: int) -> int:
@@ -131,6 +140,11 @@ def rows_of(config: Config, day: dt.date, columns: list[str]) -> pa.Table:
     return pa.concat_tables(pq.read_table(path, columns=columns) for path in files)
 
 
+def a_day_later(path: Path) -> list[str]:
+    """Returns the overrides that let the line of a config go on by a day."""
+    return [f"data.split.last_day={ASKED}", f"data.root={path.parent / 'later'}"]
+
+
 def request(row: dict[str, Any]) -> dict[str, Any]:
     """Returns a row as a client sends it: text as text, what is missing left out."""
     plain = {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}
@@ -142,18 +156,18 @@ RAW = ["user", "item", "category", "price"]
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state after the last day is published as version 7; then the log goes on by a day."""
+    """The state after the last day is published as version 7; beside the log lies the same one a day later."""
     root = tmp_path_factory.mktemp("online")
     write_logs(root / "logs", until=LAST)
+    write_logs(root / "later", until=ASKED)
     path = line_config(root)
     config = preprocessed(path)
     assert publish_features(config, 7) == config.store() / "features" / "7" / "1"
-    write_logs(root / "logs", until=ASKED)
     return path
 
 
 def test_rows_completed_online_equal_the_rows_of_the_day_after_made_offline(line: Path) -> None:
-    config = preprocessed(line, f"data.split.last_day={ASKED}", names=["examples"])
+    config = preprocessed(line, *a_day_later(line), names=["examples"])
     names = list(looked_up(config))
     assert set(names) == {feature["name"] for feature in features()} - {"item", "category", "price"}
     offline = rows_of(config, ASKED, [*RAW, *names])
@@ -167,12 +181,16 @@ def test_rows_completed_online_equal_the_rows_of_the_day_after_made_offline(line
         found = pa.array([row[name] for row in completed], expected.type)
         assert found.equals(expected), name
         assert len(set(map(str, found.to_pylist()))) > 1, name  # the log says something about each
+    raw_columns = dataset_of(load_config(line)).schema.raw_columns
+    tensors = raw_tensors(offline, raw_columns)  # what offline scores are made of
+    for column, array in rows_to_arrays(completed, [input_of(column) for column in raw_columns]).items():
+        np.testing.assert_array_equal(array, tensors[column], err_msg=column)
     assert all("user" not in row and "item" in row for row in completed)  # the model takes no user
     assert {str(row["clicks"]) for row in completed} != {"[]"}
 
 
 def test_the_same_state_is_published_once_and_each_version_has_its_own(line: Path) -> None:
-    config = preprocessed(line, f"data.split.last_day={ASKED}")
+    config = preprocessed(line, *a_day_later(line))
     store = config.store()
     second = publish_features(config, 7)
     assert second == publish_features(config, 7) == store / "features" / "7" / "2"
@@ -243,6 +261,21 @@ def test_the_command_shows_what_a_user_would_get(tmp_path: Path, line: Path) -> 
     assert "serve.features.store is embedded" in push.err
 
 
+def test_the_command_pushes_to_redis_which_then_answers(line: Path, url: str) -> None:  # noqa: F811
+    to_redis = ["--set", "serve.features.store=redis", "--set", f"serve.features.url={url}"]
+    keys = ["--show", "user=u3", "--show", "item=i2", "--show", "category=c2", "--json"]
+    before = rankmill("features", line, *keys, *to_redis)
+    assert before.code == 1
+    assert "run `rankmill features CONFIG --push`" in before.err
+    pushed = rankmill("features", line, "--push", *to_redis)
+    assert (pushed.code, pushed.err) == (0, "")
+    assert "keys written" in pushed.out
+    assert "it was there already" in rankmill("features", line, "--push", *to_redis).out
+    shown = [json.loads(rankmill("features", line, *keys, *more).out) for more in (to_redis, [])]
+    assert shown[0] == shown[1]
+    assert shown[0]["clicks"]
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A trained, published and served line, and beside its log the same one a day later."""
@@ -272,8 +305,7 @@ def test_scores_of_rows_completed_online_equal_the_offline_scores_of_the_day_aft
 
     trained = load_config(served)
     schema = dataset_of(trained).schema
-    later = served.parent / "later"
-    config = preprocessed(served, f"data.split.last_day={ASKED}", f"data.root={later}", names=["examples"])
+    config = preprocessed(served, *a_day_later(served), names=["examples"])
     offline = rows_of(config, ASKED, [*RAW, *looked_up(config)])
     servable = Servable.load(trained.store() / "1")
     expected = servable.run("serving_default", raw_tensors(offline, schema.raw_columns), ["click"])["click"]
