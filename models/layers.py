@@ -33,7 +33,8 @@ class Dense:
             tf.matmul(x, tf.gather(self._kernel, side.deep))
             for side, x in zip(split.sides, (user, candidate), strict=True)
         ]
-        return split.added(tf.nn.bias_add(parts[0], self._bias), parts[1])
+        # The bias goes with the candidates, who have fields: the fused kernel of a product over none drops it.
+        return split.added(parts[0], tf.nn.bias_add(parts[1], self._bias))
 
 
 class MLP:
