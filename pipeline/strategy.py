@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import tensorflow as tf
 
 from pipeline.cluster import Cluster, wait_for_tasks
@@ -26,8 +23,10 @@ def build_strategy(spec: StrategySpec, *, cluster: Cluster | None = None) -> tf.
         cluster: of the kinds that have one, see `cluster.find_cluster`.
 
     Raises:
-        ConfigError: if a device does not exist, or the CPU can no longer be split.
+        ConfigError: if a device does not exist, the CPU can no longer be split, or may not be among several processes.
     """
+    if spec.kind == "multi_worker_mirrored":
+        _check_one_cpu(spec)
     if spec.virtual_cpus is not None:
         _split_cpu(spec.virtual_cpus)
     if cluster is not None:
@@ -59,28 +58,17 @@ def _multi_worker(spec: StrategySpec, cluster: Cluster) -> tf.distribute.Strateg
             "nccl": _COMMUNICATION.NCCL,
         }[spec.communication]
     )
-    with _several_cpus(0 if gpus else spec.virtual_cpus or 0):
-        return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
 
 
-@contextlib.contextmanager
-def _several_cpus(count: int) -> Iterator[None]:
-    """Within, a worker without GPUs has `count` replicas; TensorFlow itself gives it one, however its CPU is split."""
-    if count < 2:
-        yield
-        return
-    from tensorflow.python.distribute.collective_all_reduce_strategy import CollectiveAllReduceExtended as Extended
-
-    plain = Extended._initialize_local_devices
-
-    def several(self: object, cluster_resolver: object, worker_device: str) -> tuple[tuple[str, ...], str]:
-        return tuple(f"{worker_device}/device:CPU:{i}" for i in range(count)), "CPU"
-
-    Extended._initialize_local_devices = several
-    try:
-        yield
-    finally:
-        Extended._initialize_local_devices = plain
+def _check_one_cpu(spec: StrategySpec) -> None:
+    """Refuses several CPU replicas in each of several processes: their first exchange of rows never ends."""
+    count = spec.virtual_cpus or 1
+    if count > 1 and not tf.config.list_physical_devices("GPU"):
+        raise ConfigError(
+            f"strategy.virtual_cpus: {count} given, but a process of multi_worker_mirrored has one replica on a CPU; "
+            f"leave it out and start {count} times as many workers, or use kind: mirrored on one machine"
+        )
 
 
 def _parameter_server(cluster: Cluster) -> tf.distribute.Strategy:

@@ -149,14 +149,10 @@ FEW = [
 ]
 
 
-@pytest.mark.parametrize(("workers", "replicas_each"), [(3, 1), (2, 2)])
-def test_more_processes_and_several_replicas_in_each_give_the_same(
-    strategies: Strategies, tmp_path: Path, workers: int, replicas_each: int
-) -> None:
-    results = run_workers(tmp_path, FEW, workers=workers, replicas_each=replicas_each)
+def test_three_processes_give_the_same(strategies: Strategies, tmp_path: Path) -> None:
+    results = run_workers(tmp_path, FEW, workers=3, replicas_each=1)
     for one in FEW:
         held = [worker[one["name"]] for worker in results]
-        assert [len(process["bytes"]) for process in held] == [replicas_each] * workers
         assert_same(whole(held), trained(one, strategies["one_device"]))
 
 

@@ -2,6 +2,7 @@ import pytest
 import tensorflow as tf
 from pydantic import ValidationError
 
+from pipeline.cluster import Cluster
 from pipeline.strategy import build_strategy
 from pipeline.train_spec import StrategySpec
 from preprocessing.errors import ConfigError
@@ -40,3 +41,9 @@ def test_options_of_another_kind_are_refused() -> None:
         StrategySpec(devices=("CPU:0", "CPU:1"))
     with pytest.raises(ValidationError, match="belongs to kind: mirrored"):
         StrategySpec(cross_device_ops="nccl")
+
+
+def test_workers_of_several_processes_have_one_cpu_each() -> None:
+    cluster = Cluster({"worker": ("127.0.0.1:1", "127.0.0.1:2")}, "worker", 0)
+    with pytest.raises(ConfigError, match=r"strategy\.virtual_cpus: 2 given.*start 2 times as many workers"):
+        build_strategy(StrategySpec(kind="multi_worker_mirrored", virtual_cpus=2), cluster=cluster)
