@@ -50,7 +50,7 @@ def main() -> None:
                 result = run_side(_MODULE, "--side", side, folder, *common, "--shard-mb", str(shard_mb))
                 result["peak_over_table"] = round(result["peak_bytes"] / table_bytes, 3)
                 found["sides"][f"{side}, {shard_mb} MB a variable"] = result
-    print(json.dumps(found, indent=1))
+    print(json.dumps(found, indent=1), flush=True)
 
 
 def _prepare(folder: Path, num_rows: int, _: int) -> dict[str, Any]:
