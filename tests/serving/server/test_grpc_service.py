@@ -29,6 +29,7 @@ from serving.server.metrics import Metrics
 from serving.server.model_manager import LoadOptions, ModelManager
 from serving.server.predict import REGRESS
 from serving.server.servable import Servable
+from serving.server.status import StatusError
 from serving.server.tensors import to_proto
 
 
@@ -283,3 +284,18 @@ def test_tensorflows_own_client_can_trace_the_server(
         server.stop(0).wait()
     assert result.returncode == 0, result.stderr
     assert len(list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))) == 1
+
+
+def test_a_port_is_shared_only_when_told_to(handlers: Any, metrics: Any, free_port: Any) -> None:
+    for shared in (False, True):
+        flags, _ = parse([f"--port={free_port()}", f"--reuse_port={str(shared).lower()}"])
+        first = build_grpc_server(handlers, flags, metrics)
+        first.start()
+        try:
+            if shared:
+                build_grpc_server(handlers, flags, metrics).stop(0)
+            else:
+                with pytest.raises(StatusError, match="cannot listen"):
+                    build_grpc_server(handlers, flags, metrics)
+        finally:
+            first.stop(0).wait()

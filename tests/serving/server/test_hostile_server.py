@@ -5,7 +5,6 @@ import json
 import random
 import shutil
 import socket
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -167,11 +166,3 @@ def test_several_servers_share_a_port_when_told_to(half_plus: Any, tmp_path: Pat
         servers[0].stop()
         for _ in range(20):
             assert httpx.post(url, content=_GOOD, timeout=15, trust_env=False).json() == {"predictions": [3.0]}
-
-
-def test_a_port_is_not_shared_unless_told_to(half: Any, half_plus: Any, tmp_path: Path) -> None:
-    options = ServeOptions("half", half_plus(2).parent, None, port=half.port, rest_api_port=0, flags={})
-    done = subprocess.run(
-        serve_command(options, backend="embedded"), capture_output=True, text=True, timeout=_START_S, check=False
-    )
-    assert (done.returncode, f"cannot listen on 127.0.0.1:{half.port}" in done.stderr) == (255, True)
