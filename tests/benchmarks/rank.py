@@ -131,7 +131,7 @@ def requests(columns: Any, table: pa.Table) -> dict[str, Arrays]:
     """Returns the same pairs of one user and many candidates in each form."""
     whole = raw_tensors(table, columns)
     of_candidates = item_columns()
-    by_row = {name: v if name in of_candidates else np.repeat(v[:1], len(v)) for name, v in whole.items()}
+    by_row = {name: v if name in of_candidates else np.repeat(v[:1], len(v), axis=0) for name, v in whole.items()}
     asked = {name: v[None] if name in of_candidates else v[:1] for name, v in whole.items()}
     return {"serving_default": by_row, "packed": packed_layout(columns).pack(by_row), "rank": asked}
 
