@@ -63,10 +63,9 @@ class InferenceTables:
         """How many variables a group is cut into."""
         return len(self._parts[self.groups[0]])
 
-    @property
-    def size_bytes(self) -> int:
-        """What all variables take."""
-        return sum(v.dtype.size * int(v.shape.num_elements()) for v in self.weights())
+    def bytes_held(self) -> list[int]:
+        """Returns what the variables of the one replica take."""
+        return [sum(variable.dtype.size * int(variable.shape.num_elements()) for variable in self.weights())]
 
     def arrays(self, group: str) -> tuple[str, ...]:
         """Returns the names of a group's arrays: the weights."""

@@ -17,7 +17,6 @@ import tensorflow as tf
 from models.build import build_inference_model
 from models.checkpoint import load_checkpoint
 from models.config import ModelSpec
-from models.inference_tables import InferenceTables
 from models.ranking_model import RankingModel
 from preprocessing.dataset import TRANSFORM_FOLDER, Dataset
 from preprocessing.manifest import write_json
@@ -82,4 +81,4 @@ def export_model(
     extra = folder / ASSETS_EXTRA
     extra.mkdir()
     write_json(extra / PACKED_FILE, packed_layout(dataset.schema.raw_columns).described())
-    return trained.tables.size_bytes if isinstance(trained.tables, InferenceTables) else 0
+    return sum(trained.tables.bytes_held())

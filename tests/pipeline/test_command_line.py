@@ -112,7 +112,7 @@ def test_a_row_may_hold_any_character(tmp_path: Path) -> None:
     path.write_text("\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8", newline="")
     assert read_rows_file(path) == rows
     with pytest.raises(ConfigError, match="no such file"):
-        _read_rows(tmp_path / "none")
+        read_rows_file(tmp_path / "none")
 
 
 @pytest.mark.parametrize("api", ["grpc", "rest"])

@@ -12,7 +12,7 @@ from pipeline.export_stage import candidate_columns, export_parts, options_of
 from preprocessing.errors import ConfigError
 from tests.pipeline.configs import tiny_tree, write_config
 
-DERIVED = [
+DERIVED: list[dict[str, Any]] = [
     {"kind": "count", "name": "item_views", "key": "item"},
     {"kind": "count", "name": "user_views", "key": "user"},
     {"kind": "rate", "name": "pair_rate", "key": ["user", "category"], "label": "click", "prior": 0.1, "strength": 2},
@@ -36,7 +36,7 @@ def test_the_item_its_side_table_and_what_is_counted_by_either_are_of_candidates
 def test_declared_columns_take_the_place_of_the_default(tmp_path: Path) -> None:
     rank = options_of(config(tmp_path, rank={"item_columns": ["price", "item"], "top_k": 3})).rank
     assert rank is not None
-    assert (rank.item_columns, rank.top_k) == ({"price", "item"}, 3)
+    assert (rank.item_columns, rank.top_k) == (frozenset({"price", "item"}), 3)
     assert [feature.name for feature in rank.features][:2] == ["user", "item"]
 
 

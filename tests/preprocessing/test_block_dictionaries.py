@@ -6,7 +6,7 @@ import pytest
 from preprocessing.block_dictionaries import BlockDictionaries
 from preprocessing.dictionaries import DICTIONARY
 
-BLOCKS = [[b"a", b"b", None, b"a"], [b"c", b"a"], [None, b"\xff", b"b"]]
+BLOCKS: list[list[bytes | None]] = [[b"a", b"b", None, b"a"], [b"c", b"a"], [None, b"\xff", b"b"]]
 
 
 def write_blocks(folder: Path) -> list[tuple[str, pa.Array]]:

@@ -95,7 +95,7 @@ def tree(**changes: Any) -> dict[str, Any]:
     return {**base, **changes}
 
 
-DERIVED = [
+DERIVED: list[dict[str, Any]] = [
     {
         "kind": "history",
         "name": "clicked",
