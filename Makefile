@@ -24,8 +24,10 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile
 
+# What starts processes of its own has the machine to itself; the rest runs two at a time.
 test-all: $(VENV)/.installed
-	$(BIN)/python -m pytest -m 'distributed or serving or slow'
+	$(BIN)/python -m pytest -m 'slow and not distributed and not serving' --numprocesses=2 --dist=loadfile
+	$(BIN)/python -m pytest -m 'distributed or serving'
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
