@@ -83,7 +83,7 @@ class _KeyTable:
         self._hashes = batch[HASH_COLUMN].to_numpy()
         self._hash_view = self._hashes.data
         self._keys = [_values(batch[name]) for name in key_set.key]
-        self._arrays = pa.table([batch[name] for name in key_set.key], names=list(key_set.key))
+        self._arrays = {name: batch[name] for name in key_set.key}
         self._columns: list[_Numbers | _Lists] = [_Numbers(batch[one.name]) for one in key_set.scalars]
         self._columns += [_Lists(batch[name]) for name in key_set.lists()]
         if self.num_rows and hash_key(self._key(0)) != self._hash_view[0]:
@@ -136,7 +136,7 @@ class _KeyTable:
         same = np.ones(len(candidates), np.bool_)
         for name in self._key_set.key:
             given = table[name].combine_chunks().take(pa.array(candidates))
-            held = self._arrays[name].combine_chunks().take(index).cast(given.type)
+            held = self._arrays[name].take(index).cast(given.type)
             same &= pc.equal(held, given).to_numpy(zero_copy_only=False)
         for place in candidates[~same].tolist():  # two keys of one hash
             places[place] = self._find(keys[place])
