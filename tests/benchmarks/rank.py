@@ -1,10 +1,10 @@
 """One user and 500 candidates through the embedded server over gRPC: `rank` against `serving_default` and `packed`.
 
-    python -m tests.benchmarks.rank [--candidates 500] [--rounds 40] [--history]
+    python -m tests.benchmarks.rank [--candidates 500] [--rounds 40] [--history] [--every 4]
 
-A table of 26 string columns and 13 numbers, half of each the user's. Requests of all three forms are asked in turn by
-one client of one server, so load on the machine meets all alike; a request is built from arrays, sent, and its answer
-read. Also measured: the model alone, without any server.
+A table of 26 string columns and 13 numbers; every 4th (`--every`) is the candidate's, the others are the user's.
+Requests of all three forms are asked in turn by one client of one server, so load on the machine meets all alike; a
+request is built from arrays, sent, and its answer read. Also measured: the model alone, without any server.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def rows(count: int, *, history: bool) -> pa.Table:
     return table.append_column("past", pa.array(past)) if history else table
 
 
-def item_columns() -> frozenset[str]:
-    """Returns every second column."""
-    return frozenset({f"s{i}" for i in range(0, NUM_STRINGS, 2)} | {f"n{i}" for i in range(0, NUM_NUMBERS, 2)})
+def item_columns(every: int) -> frozenset[str]:
+    """Returns every so-manieth column."""
+    strings = {f"s{i}" for i in range(0, NUM_STRINGS, every)}
+    return frozenset(strings | {f"n{i}" for i in range(0, NUM_NUMBERS, every)})
 
 
 @contextlib.contextmanager
@@ -127,10 +128,9 @@ def measured(calls: dict[str, Callable[[], object]], *, rounds: int) -> dict[str
     return {name: spread(values) for name, values in times.items()}
 
 
-def requests(columns: Any, table: pa.Table) -> dict[str, Arrays]:
+def requests(columns: Any, table: pa.Table, of_candidates: frozenset[str]) -> dict[str, Arrays]:
     """Returns the same pairs of one user and many candidates in each form."""
     whole = raw_tensors(table, columns)
-    of_candidates = item_columns()
     by_row = {name: v if name in of_candidates else np.repeat(v[:1], len(v), axis=0) for name, v in whole.items()}
     asked = {name: v[None] if name in of_candidates else v[:1] for name, v in whole.items()}
     return {"serving_default": by_row, "packed": packed_layout(columns).pack(by_row), "rank": asked}
@@ -141,15 +141,17 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--history", action="store_true", help="The user has a list of 20 items too.")
+    parser.add_argument("--every", type=int, default=4, help="So-manieth columns are the candidate's.")
     options = parser.parse_args()
+    of_candidates = item_columns(options.every)
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
         table = rows(options.candidates, history=options.history)
         dataset = write_dataset(folder, table, features=features(history=options.history))
         checkpoint = write_checkpoint(folder / "checkpoint", dataset, SPEC)
-        export_options = ranked(features=features(history=options.history), item_columns=item_columns(), top_k=100)
+        export_options = ranked(features=features(history=options.history), item_columns=of_candidates, top_k=100)
         export_model(dataset, checkpoint, model=SPEC, folder=folder / "store" / "1", options=export_options)
-        forms = requests(dataset.schema.raw_columns, table)
+        forms = requests(dataset.schema.raw_columns, table, of_candidates)
         servable = Servable.load(folder / "store" / "1")
         alone = measured({n: functools.partial(servable.run, n, v) for n, v in forms.items()}, rounds=options.rounds)
         with server(folder / "store") as (stub, pid):
@@ -171,6 +173,7 @@ def main() -> None:
                 "machine": machine(),
                 "candidates": options.candidates,
                 "history": options.history,
+                "candidate_columns": len(of_candidates),
                 "largest_difference": difference,
                 "served_ms": served,
                 "model_alone_ms": alone,
