@@ -19,6 +19,8 @@ def quiet_libraries() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     for name in ("tensorflow", "absl", "apache_beam", "root"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ("preprocessing", "models", "serving", "pipeline"):  # what we say ourselves is heard all the same
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def import_tensorflow() -> None:

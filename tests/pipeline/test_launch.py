@@ -115,7 +115,8 @@ def test_whatever_ends_the_launcher_ends_all(tmp_path: Path, number: signal.Sign
         """
     )
     script = (
-        "import sys; from pipeline.launch import launch, local_cluster\n"
+        "import signal, sys; from pipeline.launch import launch, local_cluster\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background\n"
         f"launch(local_cluster(workers=2, servers=0), [sys.executable, '-c', {child!r}], say=lambda n, t: None)"
     )
     launcher = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
