@@ -127,6 +127,7 @@ def _date(text: str) -> dt.date:
 @app.command()
 def run(config: ConfigPath, set_: Overrides = None) -> None:
     """Run every stage that is not done yet: preprocess, train, export, evaluate, gate, publish."""
+    import_tensorflow()
     from pipeline import line
     from pipeline.display import Display
 
@@ -136,6 +137,7 @@ def run(config: ConfigPath, set_: Overrides = None) -> None:
 
 
 def _one(config: Path, overrides: list[str] | None, *names: str) -> None:
+    import_tensorflow()
     from pipeline import line
     from pipeline.display import Display
 
@@ -171,6 +173,7 @@ def evaluate(config: ConfigPath, set_: Overrides = None) -> None:
 @app.command()
 def gate(config: ConfigPath, set_: Overrides = None) -> None:
     """Hold the metrics against the rules of the config."""
+    import_tensorflow()
     from pipeline import line
     from pipeline.display import Display
 
@@ -190,6 +193,7 @@ def publish(
     """Put the model that passed the gate into the store, under a new version."""
     if force != bool(why):
         raise ConfigError("--force and --why REASON are given together")
+    import_tensorflow()
     from pipeline import line
     from pipeline.display import Display
 
@@ -202,6 +206,7 @@ def publish(
 @app.command()
 def serve(config: ConfigPath, set_: Overrides = None) -> None:
     """Serve the labelled versions of the store until interrupted; labels may move meanwhile."""
+    import_tensorflow()
     from pipeline.serve import serve_forever
 
     serve_forever(load_config(config, set_ or ()))

@@ -12,6 +12,7 @@ import typer
 from pipeline.cluster_commands import strategy_overrides
 from pipeline.config import load_config
 from pipeline.display import Display
+from pipeline.quiet import import_tensorflow
 from preprocessing.errors import ConfigError
 
 __all__ = ["register"]
@@ -99,6 +100,7 @@ def deploy_serve(
     set_: Overrides = None,
 ) -> None:
     """Write manifests of model servers: probes on the model's status, limits, updates that lose no request."""
+    import_tensorflow()
     from pipeline.deploy_kubernetes_serve import KubernetesServing, serving_manifests
     from pipeline.deploy_serve import default_image
     from pipeline.kubernetes import kubernetes_name, write_documents
@@ -128,6 +130,7 @@ def deploy_docker(
     set_: Overrides = None,
 ) -> None:
     """Write a compose file of a model server on this machine's store: `docker compose -f OUT/compose.yaml up`."""
+    import_tensorflow()
     from pipeline.deploy_local_serve import write_compose
     from pipeline.deploy_serve import default_image
 
@@ -147,6 +150,7 @@ def deploy_systemd(
     set_: Overrides = None,
 ) -> None:
     """Write a systemd unit of a model server on this machine's store: `systemctl enable --now OUT/NAME.service`."""
+    import_tensorflow()
     from pipeline.deploy_local_serve import write_unit
     from serving.launch import find_binary
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.config import load_config
+from pipeline.quiet import import_tensorflow
 
 __all__ = ["register"]
 
@@ -36,6 +37,7 @@ def features(
     set_: Overrides = None,
 ) -> None:
     """Look at the online features that complete requests, or push them to Redis."""
+    import_tensorflow()
     from pipeline.features_view import view_features
 
     view_features(load_config(config, set_ or ()), show=show or [], push=push, version=version, as_json=as_json)

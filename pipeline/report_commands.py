@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.config import load_config
+from pipeline.quiet import import_tensorflow
 
 __all__ = ["register"]
 
@@ -26,6 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def report(config: ConfigPath, set_: Overrides = None) -> None:
     """Write the report of a finished run again and print its path; `rankmill run` writes it too."""
+    import_tensorflow()
     from pipeline import runs, stages
     from pipeline.artefacts import open_artefact
     from pipeline.display import Display

@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pipeline.config import load_config
+from pipeline.quiet import import_tensorflow
 from preprocessing.errors import ConfigError
 
 __all__ = ["register"]
@@ -49,6 +50,7 @@ def versions(
     set_: Overrides = None,
 ) -> None:
     """List the versions in the store: labels, pins, age, size, metrics, who published or promoted them and why."""
+    import_tensorflow()
     from pipeline.store_place import place_of
     from serving.lifecycle import list_infos
 
@@ -80,6 +82,7 @@ def promote(
     set_: Overrides = None,
 ) -> None:
     """Put a label on a version: servers load it, then the label moves, then the version before is dropped."""
+    import_tensorflow()
     from pipeline.store_place import place_of
     from serving import labels
 
@@ -91,6 +94,7 @@ def promote(
 
 def rollback(config: ConfigPath, *, why: Why = "", set_: Overrides = None) -> None:
     """Put `stable` back on the version that had it before."""
+    import_tensorflow()
     from pipeline.store_place import place_of
     from serving import labels
 
@@ -102,6 +106,7 @@ def rollback(config: ConfigPath, *, why: Why = "", set_: Overrides = None) -> No
 
 def retire(config: ConfigPath, version: Version, *, why: Why = "", set_: Overrides = None) -> None:
     """Remove a version that is neither labelled nor pinned nor served."""
+    import_tensorflow()
     from pipeline.store_place import place_of
     from serving import lifecycle
 
@@ -119,6 +124,7 @@ def pin(
     set_: Overrides = None,
 ) -> None:
     """Keep a version whatever retention says."""
+    import_tensorflow()
     from pipeline.store_place import place_of
     from serving import lifecycle
 
@@ -130,6 +136,7 @@ def pin(
 
 def unpin(config: ConfigPath, version: Version, *, why: Why = "", set_: Overrides = None) -> None:
     """Let retention decide about a version again."""
+    import_tensorflow()
     from pipeline.store_place import place_of
     from serving import lifecycle
 
@@ -177,6 +184,7 @@ def sync(
     prune: Annotated[bool, typer.Option("--prune", help="Uploading: remove versions that the source lacks.")] = False,
 ) -> None:
     """Copy the finished versions of a store, then its models.config: down from object storage, or up to it."""
+    import_tensorflow()
     from serving.sync import SyncOptions, sync_forever, sync_once
 
     if once and every_s is not None:
