@@ -25,7 +25,7 @@ from pipeline.faults import plain_faults
 from preprocessing.errors import ArtefactError
 from preprocessing.manifest import complete, digest, exists, read_manifest
 
-__all__ = ["Artefact", "Plan", "finish", "open_artefact", "partial_folder"]
+__all__ = ["Artefact", "Plan", "finish", "open_artefact", "partial_folder", "writing"]
 
 SCRATCH = "scratch"
 _LIBRARIES = ("tensorflow", "tf_keras", "tensorflow-recommenders", "apache-beam", "pyarrow", "numpy")
@@ -101,7 +101,7 @@ def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
         return open_artefact(plan)
     start = time.monotonic()
     partial = partial_folder(plan)
-    with plain_faults(f"stage {plan.stage!r} could not write to {plan.root}"), _writing(plan):
+    with plain_faults(f"stage {plan.stage!r} could not write to {plan.root}"), writing(plan.folder):
         if exists(plan.folder):  # finished by another run while this one waited
             return open_artefact(plan)
         if not plan.resumable:
@@ -121,16 +121,20 @@ def finish(plan: Plan, work: Callable[[Path], Mapping[str, Any]]) -> Artefact:
 
 
 @contextlib.contextmanager
-def _writing(plan: Plan) -> Iterator[None]:
-    """Holds the lock of an artefact."""
-    lock_path = plan.folder.with_name(f".{plan.key}.lock")
+def writing(target: Path) -> Iterator[None]:
+    """Holds the lock of what is written: an artefact's folder, or a file.
+
+    Raises:
+        ArtefactError: if another process holds it.
+    """
+    lock_path = target.with_name(f".{target.name}.lock")
     try:
         lock_path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(lock_path, timeout=_LOCK_TIMEOUT_S):
             yield
     except Timeout as error:
         raise ArtefactError(
-            f"another process is writing {plan.folder}; wait for it to end, or end it, and run again"
+            f"another process is writing {target}; wait for it to end, or end it, and run again"
         ) from error
 
 

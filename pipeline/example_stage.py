@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.artefacts import writing
 from pipeline.config import Config
 from pipeline.display import Display
 from pipeline.replay_store import repaired_counts, replayed_files
@@ -20,7 +22,7 @@ from preprocessing.log_sources import MS_PER_S, SourceFile, event_sources, longe
 from preprocessing.manifest import digest, write_json
 from preprocessing.sources import FingerprintCache, file_format, match_source
 
-__all__ = ["Inputs", "examples_parts", "find_inputs", "make_examples_index", "settle_as_of"]
+__all__ = ["Inputs", "examples_parts", "find_inputs", "make_examples_index", "settled_as_of"]
 
 _STAGE = "examples"
 _DAY_S = 86_400
@@ -104,8 +106,9 @@ def _as_of_file(config: Config, parts: Mapping[str, Any]) -> Path:
     return Path(config.work_dir) / "as_of" / f"{digest(parts)}.json"
 
 
-def settle_as_of(config: Config, inputs: Inputs, *, is_waiting: Callable[[], bool]) -> None:
-    """Moves the time of the run to now, unless it is declared or nothing waits for it.
+@contextlib.contextmanager
+def settled_as_of(config: Config, inputs: Inputs, *, is_waiting: Callable[[], bool]) -> Iterator[None]:
+    """Moves the time of the run to now, unless it is declared or nothing waits for it; no other moves it in the block.
 
     What was held back, or had not arrived, at the time of the last run over the same data may be ripe by now. Later
     stages and commands find the examples by the time that is noted here.
@@ -114,15 +117,19 @@ def settle_as_of(config: Config, inputs: Inputs, *, is_waiting: Callable[[], boo
         config: the whole config.
         inputs: the files of its sources.
         is_waiting: whether the examples of the last time are incomplete, or hold something back.
+
+    Raises:
+        ArtefactError: if another process makes the same examples.
     """
     if config.data.as_of is not None:
+        yield
         return
     parts = _timeless_parts(config, inputs)
-    if _as_of_ms(config, parts) is not None and not is_waiting():
-        return
     path = _as_of_file(config, parts)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"as_of_ms": _now_ms()})
+    with writing(path):
+        if _as_of_ms(config, parts) is None or is_waiting():
+            write_json(path, {"as_of_ms": _now_ms()})
+        yield
 
 
 def _now_ms() -> int:

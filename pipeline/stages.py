@@ -20,7 +20,7 @@ from pipeline.cluster import find_cluster
 from pipeline.cluster_stage import follow
 from pipeline.config import Config
 from pipeline.display import Display
-from pipeline.example_stage import Inputs, examples_parts, find_inputs, make_examples_index, settle_as_of
+from pipeline.example_stage import Inputs, examples_parts, find_inputs, make_examples_index, settled_as_of
 from pipeline.export_stage import export_parts, export_saved_model, options_of
 from pipeline.quiet import import_tensorflow
 from preprocessing.dataset import Dataset, open_dataset
@@ -113,8 +113,13 @@ def make(stage: str, config: Config, inputs: Inputs, *, display: Display) -> Art
     Raises:
         ArtefactError: if an earlier stage has not been run.
     """
-    if stage == "examples":
-        settle_as_of(config, inputs, is_waiting=lambda: _waits(plan(stage, config, inputs)))
+    if stage != "examples":
+        return _make(stage, config, inputs, display=display)
+    with settled_as_of(config, inputs, is_waiting=lambda: _waits(plan(stage, config, inputs))):
+        return _make(stage, config, inputs, display=display)
+
+
+def _make(stage: str, config: Config, inputs: Inputs, *, display: Display) -> Artefact:
     this = plan(stage, config, inputs)
     needs = {earlier: open_artefact(plan(earlier, config, inputs)) for earlier in _NEEDS[stage]}
     if not exists(this.folder):

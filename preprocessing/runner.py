@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import io
 import os
 import re
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.runners.worker import sdk_worker
 
 from preprocessing import errors
 
@@ -82,27 +81,21 @@ def local_pipeline(
         pipeline_type_check=False,
     )
     worker_handlers.DATA_BUFFER_TIME_LIMIT_MS = _TIMER_NEVER_MS
+    # Worker threads print each traceback, of interrupted work too, beside what the runner raises with the same text.
+    vars(sdk_worker)["print"] = lambda *_, **__: None
     return beam.Pipeline(runner=FnApiRunner(), options=options)
 
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turns what Beam makes of a worker's exception back into that exception, if it is ours or the system's.
-
-    Beam also prints the traceback; what goes to standard error meanwhile is kept, and dropped with such an exception.
-    """
-    said = io.StringIO()
+    """Turns what Beam makes of a worker's exception back into that exception, if it is ours or the system's."""
     try:
-        with contextlib.redirect_stderr(said):
-            yield
+        yield
     except RuntimeError as error:
         original = _original(str(error))
         if original is None:
             raise
-        said = io.StringIO()
         raise original from error
-    finally:
-        sys.stderr.write(said.getvalue())
 
 
 def _original(text: str) -> Exception | None:

@@ -30,6 +30,7 @@ def job(name: str, network: str, optimizer: str, **settings: Any) -> dict[str, A
         "optimizer": optimizer,
         "steps": STEPS,
         "embeddings": embeddings,
+        "score": False,
     } | settings
 
 
