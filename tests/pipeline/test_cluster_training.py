@@ -191,10 +191,11 @@ def test_a_worker_that_hangs_is_shown_with_its_step_and_where_it_waits(job: Job,
         assert started["worker-1"].wait(timeout=60) == 0
     # Others may be told of too: while the first steps are compiled, none is done either.
     (stall, *_) = [line for line in out.splitlines() if line.startswith("no step for") and "sign of life" in line]
+    # Of the stopped one its last sign is known, which may be from before the checkpoint.
     me, other = (f"worker-{i} (process {started[f'worker-{i}'].pid} on {socket.gethostname()}) at step" for i in (0, 1))
     assert re.fullmatch(
         rf"no step for \d+ s: {re.escape(me)} [1-9]\d*, \w.+; "
-        rf"{re.escape(other)} [1-9]\d*, \w.+, without a sign of life for \d+ s",
+        rf"{re.escape(other)} \d+, \w.+, without a sign of life for \d+ s",
         stall,
     ), stall
     assert_same_run(tmp_path / "run", alone)
