@@ -4,8 +4,8 @@ Its modules: `config` (how a model is built and optimised); `embedding_plan`, `p
 table rows live where and what that costs, pure arithmetic); `initial_rows`, `replicas`, `exchange`, `routes` (how
 rows come to who looks them up), `lookup`, `tables`; `update_rules`, `sparse_optimizers`, `dense_optimizer` (state
 and its updates), `mode`, `weights`, `layers`, `batch_norm`, `dropout`, `interactions`,
-`deepfm`, `wide_deep`, `dcn` (the networks and their parts), `loss`, `ranking_model`, `build` (the whole), and
-`checkpoint` with `checkpoint_files`, `checkpoint_identity` and `checkpoint_writer`.
+`deepfm`, `wide_deep`, `dcn`, `dlrm`, `own_network` (the networks and their parts), `loss`, `ranking_model`, `build`
+(the whole), and `checkpoint` with `checkpoint_files`, `checkpoint_identity` and `checkpoint_writer`.
 """
 
 import preprocessing as _preprocessing  # noqa: F401  selects Keras 2 before TensorFlow is imported
@@ -21,6 +21,7 @@ __all__ = [
     "dcn",
     "deepfm",
     "dense_optimizer",
+    "dlrm",
     "dropout",
     "embedding_plan",
     "exchange",
@@ -30,6 +31,7 @@ __all__ = [
     "lookup",
     "loss",
     "mode",
+    "own_network",
     "placement",
     "plan_figures",
     "ranking_model",

@@ -16,8 +16,10 @@ from models.config import (
 )
 from models.dcn import DCN
 from models.deepfm import DeepFM
+from models.dlrm import DLRM
 from models.inference_tables import InferenceTables
 from models.initial_rows import MAX_WIDTH
+from models.own_network import make_own_network
 from models.partitioned_tables import ParameterServers, PartitionedTables
 from models.placement import plan_embeddings, weight_groups
 from models.ranking_model import Network, RankingModel
@@ -31,7 +33,11 @@ from preprocessing.schema import DatasetSchema
 __all__ = ["NETWORKS", "build_inference_model", "build_model"]
 
 
-NETWORKS: dict[str, Callable[..., Network]] = {"deepfm": DeepFM, "wide_deep": WideDeep, "dcn": DCN}
+NETWORKS: dict[str, Callable[..., Network]] = {"deepfm": DeepFM, "wide_deep": WideDeep, "dcn": DCN, "dlrm": DLRM}
+
+
+def _maker(kind: str) -> Callable[..., Network]:
+    return NETWORKS.get(kind, make_own_network)
 
 
 def _check(schema: DatasetSchema, spec: ModelSpec, *, replicas: Replicas) -> None:
@@ -97,7 +103,7 @@ def build_model(
     else:
         tables = EmbeddingTables(plan, replicas, seed=seed, dtype=dtype)
     weights = WeightMaker(replicas, seed=seed, dtype=dtype)
-    network = NETWORKS[spec.kind](
+    network = _maker(spec.kind)(
         weights,
         spec,
         num_fields=len(schema.id_fields) + len(schema.list_fields),
@@ -148,7 +154,7 @@ def build_inference_model(
         spec,
         optimizers=optimizers,
         tables=InferenceTables(plan, stored_as=tables, shard_bytes=shard_bytes),
-        network=NETWORKS[spec.kind](
+        network=_maker(spec.kind)(
             weights,
             spec,
             num_fields=len(schema.id_fields) + len(schema.list_fields),

@@ -13,14 +13,14 @@ __all__ = ["FORMAT", "check_identity", "identity", "optimizer_kinds"]
 
 FORMAT = 2
 # What shapes the weights; the rest of a spec may change between save and load.
-_SHAPING = ("kind", "embedding_dim", "hidden_units", "batch_norm", "cross_layers")
+_SHAPING = ("kind", "embedding_dim", "hidden_units", "batch_norm")
+_SHAPING_ONE = {"deepfm": (), "wide_deep": (), "dcn": ("cross_layers",), "dlrm": ("bottom_units",)}
 
 
 def identity(model: RankingModel) -> dict[str, Any]:
     """Returns what must be equal in a model to take a checkpoint's weights."""
-    spec = model.spec.model_dump(mode="json", include=set(_SHAPING))
-    if model.spec.kind != "dcn":
-        del spec["cross_layers"]
+    shaping = {*_SHAPING, *_SHAPING_ONE.get(model.spec.kind, ("params",))}
+    spec = model.spec.model_dump(mode="json", include=shaping)
     return {"schema": model.schema.fingerprint(), **{f"model.{key}": value for key, value in spec.items()}}
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 __all__ = [
+    "NETWORK_KINDS",
     "TABLE_SHARD_BYTES",
     "ClippingSpec",
     "CowClipSpec",
@@ -23,7 +26,21 @@ TABLE_SHARD_BYTES = 256 << 20
 
 TableDtype = Literal["float32", "float16"]
 
+NETWORK_KINDS = ("deepfm", "wide_deep", "dcn", "dlrm")
+_OWN_NETWORK = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+
 _STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+def _known_kind(kind: str) -> str:
+    if kind not in NETWORK_KINDS and not re.match(_OWN_NETWORK, kind):
+        expected = ", ".join(map(repr, (*NETWORK_KINDS, "package.module:Class")))
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+    return kind
+
+
+_KIND_SCHEMA = {"anyOf": [{"enum": list(NETWORK_KINDS)}, {"type": "string", "pattern": _OWN_NETWORK}]}
+NetworkKind = Annotated[str, AfterValidator(_known_kind), WithJsonSchema(_KIND_SCHEMA)]
 
 TablePlacement = Literal["auto", "mirrored", "sharded", "table_wise", "partitioned"]
 
@@ -67,12 +84,17 @@ class ModelSpec(BaseModel):
 
     model_config = _STRICT
 
-    kind: Literal["deepfm", "wide_deep", "dcn"] = "deepfm"
+    kind: NetworkKind = Field("deepfm", description="Or a network of your own, package.module:Class.")
     embedding_dim: int = Field(16, ge=1)
     hidden_units: tuple[int, ...] = Field((400, 400, 400), description="Width of each dense layer.")
     dropout: float = Field(0.0, ge=0, lt=1, description="After each hidden layer.")
     batch_norm: bool = Field(False, description="Synchronised over replicas; padded rows do not count.")
     cross_layers: int = Field(3, ge=1, description="Of dcn only.")
+    bottom_units: tuple[int, ...] = Field(
+        (64,),
+        description="Of dlrm only: widths of the layers that make of the numbers one more vector, but for the last.",
+    )
+    params: dict[str, Any] = Field({}, description="Of a network of one's own only, which reads them.")
     embedding_init_scale: float = Field(0.01, gt=0, description="Rows start uniform in [-scale, scale].")
     embeddings: EmbeddingsSpec = EmbeddingsSpec()
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "float64"] = Field(
@@ -81,6 +103,12 @@ class ModelSpec(BaseModel):
         "scales the loss, by as much as its gradients bear.",
     )
     jit_compile: bool = Field(False, description="Compile the dense part of training steps by XLA.")
+
+    @model_validator(mode="after")
+    def _has_a_reader(self) -> ModelSpec:
+        if self.params and self.kind in NETWORK_KINDS:
+            raise ValueError(f"params are for a network of your own, kind: package.module:Class, not for {self.kind}")
+        return self
 
 
 class CowClipSpec(BaseModel):

@@ -38,18 +38,20 @@ class Dense:
 
 
 class MLP:
-    """Hidden layers of dense, batch norm if asked, ReLU and dropout."""
+    """Hidden layers of dense, batch norm if asked, ReLU and dropout; `spec.hidden_units` wide unless told."""
 
-    def __init__(self, make: WeightMaker, spec: ModelSpec, *, fan_in: int) -> None:
+    def __init__(
+        self, make: WeightMaker, spec: ModelSpec, *, fan_in: int, name: str = "mlp", units: Sequence[int] | None = None
+    ) -> None:
+        self._name = name
         self._rate = spec.dropout
         self._seed = make.seed
-        widths: Sequence[int] = (fan_in, *spec.hidden_units)
-        self._layers = [
-            Dense(make, f"mlp/{i}", fan_in=widths[i], fan_out=widths[i + 1]) for i in range(len(spec.hidden_units))
-        ]
+        units = spec.hidden_units if units is None else units
+        widths: Sequence[int] = (fan_in, *units)
+        self._layers = [Dense(make, f"{name}/{i}", fan_in=widths[i], fan_out=widths[i + 1]) for i in range(len(units))]
         self._norms = [
-            BatchNorm(make, f"mlp/{i}/norm", width=width) if spec.batch_norm else None
-            for i, width in enumerate(spec.hidden_units)
+            BatchNorm(make, f"{name}/{i}/norm", width=width) if spec.batch_norm else None
+            for i, width in enumerate(units)
         ]
         self.width = widths[-1]
 
@@ -68,5 +70,7 @@ class MLP:
             hidden = layer(hidden) if i else hidden
             hidden = tf.nn.relu(hidden if norm is None else norm(hidden, mode))
             if self._rate and mode.training is not None:
-                hidden = dropout(hidden, rate=self._rate, seed=self._seed, layer=str(i), training=mode.training)
+                hidden = dropout(
+                    hidden, rate=self._rate, seed=self._seed, layer=f"{self._name}/{i}", training=mode.training
+                )
         return hidden

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from models.config import EmbeddingsSpec, ModelSpec, OptimizerSpec, OptimizersSpec
+from models.config import NETWORK_KINDS, EmbeddingsSpec, ModelSpec, OptimizerSpec, OptimizersSpec
 from models.embedding_plan import (
     EMBEDDING,
     FIRST_ORDER,
@@ -31,12 +31,22 @@ __all__ = [
     "wide_optimizer",
 ]
 
-_WITHOUT_FIRST_ORDER = frozenset({"dcn"})
+_WITH_FIRST_ORDER = frozenset({"deepfm", "wide_deep"})
 
 
 def weight_groups(kind: str) -> tuple[str, ...]:
-    """Returns the weight groups that a network reads of each table."""
-    return (EMBEDDING,) if kind in _WITHOUT_FIRST_ORDER else (EMBEDDING, FIRST_ORDER)
+    """Returns the weight groups that a network reads of each table; a user's own is imported to know.
+
+    Raises:
+        ConfigError: if it cannot be imported.
+    """
+    if kind in NETWORK_KINDS:
+        reads = kind in _WITH_FIRST_ORDER
+    else:
+        from models.own_network import reads_first_order  # imports TensorFlow, which planning does not need
+
+        reads = reads_first_order(kind)
+    return (EMBEDDING, FIRST_ORDER) if reads else (EMBEDDING,)
 
 
 def positions_of(schema: DatasetSchema) -> list[str]:

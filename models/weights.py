@@ -54,6 +54,11 @@ class WeightMaker:
         self.statistics[name] = self._variable(name, np.full(shape, value), trainable=False)
         return self.statistics[name]
 
+    def components(self) -> list[tf.Variable]:
+        """Returns all variables made, on several replicas each one's own."""
+        made = [*self.trainable.values(), *self.statistics.values()]
+        return [one for variable in made for one in getattr(variable, "values", (variable,))]
+
     def adopt(self, build: Callable[[], dict[str, tf.Variable]]) -> None:
         """Takes in the weights of a layer that makes its own, given by name."""
         with self._replicas.scope():

@@ -84,13 +84,23 @@ class Memory:
 
 
 def dense_weights(schema: DatasetSchema, spec: ModelSpec) -> int:
-    """Returns W: the weights of all dense layers, biases left out."""
+    """Returns W: the weights of all dense layers, biases left out; of a network of one's own, as if it was an MLP."""
     width = (len(schema.id_fields) + len(schema.list_fields)) * spec.embedding_dim + len(schema.dense)
     layers = [width, *spec.hidden_units]
+    if spec.kind == "dlrm":
+        return _dlrm_weights(schema, spec)
     total = sum(before * after for before, after in itertools.pairwise(layers))
     if spec.kind == "dcn":
         return total + spec.cross_layers * width * width + (width + layers[-1]) * len(schema.labels)
     return total + (layers[-1] + len(schema.dense)) * len(schema.labels)
+
+
+def _dlrm_weights(schema: DatasetSchema, spec: ModelSpec) -> int:
+    num_dense, width = len(schema.dense), spec.embedding_dim
+    vectors = len(schema.id_fields) + len(schema.list_fields) + bool(num_dense)
+    bottom = [num_dense, *spec.bottom_units, width] if num_dense else []
+    top = [vectors * (vectors - 1) // 2 + (width if num_dense else 0), *spec.hidden_units, len(schema.labels)]
+    return sum(before * after for layers in (bottom, top) for before, after in itertools.pairwise(layers))
 
 
 def memory_of(

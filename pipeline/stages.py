@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from models.config import NETWORK_KINDS
 from pipeline.artefacts import Artefact, Plan, finish, open_artefact, partial_folder
 from pipeline.cluster import find_cluster
 from pipeline.cluster_stage import follow
@@ -86,7 +87,14 @@ def _negative_keep(config: Config) -> float:
 def _train_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:
     # Where it was trained is left out: `launch` trains what the config's own strategy would.
     sections = ("seed", "model", "train")
-    return {name: config.model_dump(mode="json")[name] for name in sections}
+    parts = {name: config.model_dump(mode="json")[name] for name in sections}
+    return parts if config.model.kind in NETWORK_KINDS else {**parts, "network": _source(config.model.kind)}
+
+
+def _source(kind: str) -> str:
+    from models.own_network import source_digest
+
+    return source_digest(kind)
 
 
 def _evaluate_inputs(config: Config, _: Inputs) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from models.build import build_model
+from models.build import NETWORKS, build_model
 from models.config import OptimizersSpec
 from preprocessing.errors import ConfigError, TrainingError
 from tests.models.samples import SCHEMA, Stepper, largest_difference, make_batch, make_spec, state
@@ -41,7 +41,7 @@ def test_a_step_on_two_replicas_outside_of_run_is_refused(strategies: Strategies
         model.replicas.all_sum([tf.constant(1.0)])
 
 
-@pytest.mark.parametrize("kind", ["deepfm", "wide_deep", "dcn"])
+@pytest.mark.parametrize("kind", [*NETWORKS, "tests.models.own_networks:Tower"])
 def test_several_labels_and_no_numbers_are_built(kind: str) -> None:
     schema = SCHEMA.model_copy(update={"labels": ("click", "buy"), "dense": ()})
     model = build_model(schema, make_spec(kind), optimizers=OptimizersSpec(), seed=1)

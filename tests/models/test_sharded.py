@@ -62,7 +62,7 @@ ALL = [
 
 def build(network: str, optimizer: str, strategy: tf.distribute.Strategy | None, **settings: object) -> RankingModel:
     rate = {"sgd": 0.5, "adagrad": 0.1, "adam": 0.01, "ftrl": 0.1}[optimizer]
-    spec = make_spec(network, **{"hidden_units": (6,), "cross_layers": 1, **settings})
+    spec = make_spec(network, **{"hidden_units": (6,), "cross_layers": 1, "embedding_init_scale": 0.3, **settings})
     return build_model(
         SCHEMA, spec, optimizers=make_optimizers(optimizer, learning_rate=rate), seed=3, strategy=strategy
     )
