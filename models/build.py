@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from models.attention import TargetAttention
 from models.config import (
     TABLE_SHARD_BYTES,
     EmbeddingsSpec,
@@ -38,6 +39,12 @@ NETWORKS: dict[str, Callable[..., Network]] = {"deepfm": DeepFM, "wide_deep": Wi
 
 def _maker(kind: str) -> Callable[..., Network]:
     return NETWORKS.get(kind, make_own_network)
+
+
+def _attention(make: WeightMaker, schema: DatasetSchema, spec: ModelSpec) -> TargetAttention | None:
+    if not spec.attention.targets:
+        return None
+    return TargetAttention(make, spec.attention, schema, width=spec.embedding_dim)
 
 
 def _check(schema: DatasetSchema, spec: ModelSpec, *, replicas: Replicas) -> None:
@@ -116,6 +123,7 @@ def build_model(
         optimizers=optimizers,
         tables=tables,
         network=network,
+        attention=_attention(weights, schema, spec),
         weights=weights,
         replicas=replicas,
         accumulate_steps=accumulate_steps,
@@ -161,6 +169,7 @@ def build_inference_model(
             num_dense=len(schema.dense),
             num_labels=len(schema.labels),
         ),
+        attention=_attention(weights, schema, spec),
         weights=weights,
         replicas=replicas,
     )

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 __all__ = [
     "NETWORK_KINDS",
     "TABLE_SHARD_BYTES",
+    "AttentionSpec",
     "ClippingSpec",
     "CowClipSpec",
     "EmbeddingsSpec",
@@ -79,6 +80,19 @@ class EmbeddingsSpec(BaseModel):
     )
 
 
+class AttentionSpec(BaseModel):
+    """Target attention over histories, with any network; see `models.attention`."""
+
+    model_config = _STRICT
+
+    targets: dict[str, str] = Field(
+        {},
+        description="For each history, a feature that is a list of ids: the id feature it is held against, which "
+        "shares its table.",
+    )
+    hidden_units: tuple[int, ...] = Field((36,), description="Width of each layer of an activation unit.")
+
+
 class ModelSpec(BaseModel):
     """The network and its embedding tables."""
 
@@ -96,6 +110,7 @@ class ModelSpec(BaseModel):
     )
     params: dict[str, Any] = Field({}, description="Of a network of one's own only, which reads them.")
     embedding_init_scale: float = Field(0.01, gt=0, description="Rows start uniform in [-scale, scale].")
+    attention: AttentionSpec = AttentionSpec()
     embeddings: EmbeddingsSpec = EmbeddingsSpec()
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "float64"] = Field(
         "float32",

@@ -14,7 +14,7 @@ from models.lookup import Lookup
 from models.mode import Inputs
 from models.ranking_model import RankingModel
 from models.split_inputs import Side, SplitInputs
-from preprocessing.schema import DatasetSchema
+from preprocessing.schema import DENSE_KEY, IDS_KEY, DatasetSchema
 
 __all__ = ["RankSides"]
 
@@ -30,6 +30,7 @@ class RankSides:
         self._model = model
         self.user = _part(schema, of_candidate, inside=False)
         self.candidate = _part(schema, of_candidate, inside=True)
+        self._parts = (schema, self.user, self.candidate)
         self._lookups = {id(side): Lookup(side, model.tables.plan) for side in (self.user, self.candidate)}
         self._fields = _order(_fields(schema), [*_fields(self.user), *_fields(self.candidate)])
         self._dense = _order(schema.dense, [*self.user.dense, *self.candidate.dense])
@@ -43,6 +44,8 @@ class RankSides:
             num_requests: Q, int32 scalar.
             num_candidates: N, int32 scalar.
         """
+        if self._model.attends:
+            return self._model.logits(self._pairs(user, candidate, num_candidates=num_candidates))
         split = SplitInputs(
             self._side(user, self.user, num_rows=num_requests),
             self._side(candidate, self.candidate, num_rows=num_requests * num_candidates),
@@ -51,6 +54,20 @@ class RankSides:
         )
         logits = self._model.split_logits(split)
         return self._model.network_logits(self._joined(split)) if logits is None else logits
+
+    def _pairs(self, user: Batch, candidate: Batch, *, num_candidates: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Returns the inputs of each pair, Q N rows, the user's ids and numbers copied."""
+        copied = {key: _spread(value, num_candidates) for key, value in user.items()}
+        pairs = {**copied, **candidate}
+        names = {
+            IDS_KEY: [[field.name for field in part.id_fields] for part in self._parts],
+            DENSE_KEY: [list(part.dense) for part in self._parts],
+        }
+        for key, (whole, ours, theirs) in names.items():
+            if ours and theirs:
+                joined = tf.concat([copied[key], candidate[key]], axis=1)
+                pairs[key] = tf.gather(joined, _order(whole, [*ours, *theirs]), axis=1)
+        return pairs
 
     def _joined(self, split: SplitInputs) -> Inputs:
         """Returns the inputs of each pair, the user's copied."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from models.accumulation import Gradients, in_parts
+from models.attention import TargetAttention
 from models.clipping import clipped_by_value, norm_factor, sum_of_squares
 from models.config import ModelSpec, OptimizersSpec
 from models.dense_optimizer import DenseOptimizer
@@ -50,6 +51,7 @@ class RankingModel:
         network: Network,
         weights: WeightMaker,
         replicas: Replicas,
+        attention: TargetAttention | None = None,
         accumulate_steps: int = 1,
     ) -> None:
         self.schema = schema
@@ -58,6 +60,7 @@ class RankingModel:
         self.tables = tables
         self.replicas = replicas
         self._network = network
+        self._attention = attention
         self._weights = weights
         self._lookup = Lookup(schema, tables.plan)
         self._sampling_offset = sampling_offset(schema.negative_keep)
@@ -82,6 +85,11 @@ class RankingModel:
     def inference_variables(self) -> list[tf.Variable]:
         """All variables that `logits` reads outside of a replica: what an exported model must track."""
         return [*self.tables.weights(), *self.dense_variables.values()]
+
+    @property
+    def attends(self) -> bool:
+        """Whether fields are pooled by how they fit others: then no field can be pooled alone."""
+        return self._attention is not None
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -185,7 +193,9 @@ class RankingModel:
         """
         positions = self._lookup.positions(self._lookup.ids(batch), dtype=self._weights.dtype)
         rows = self.tables.gather(self.tables.routes(positions.rows))
-        return self.network_logits(self._inputs(rows, positions.weights, self._dense(batch)))
+        return self.network_logits(
+            self._inputs(rows, positions.weights, self._dense(batch), compute_dtype=self._weights.dtype)
+        )
 
     def network_logits(self, inputs: Inputs) -> tf.Tensor:
         """Returns float32 [B, K] of looked-up fields and numbers, for inference."""
@@ -206,8 +216,10 @@ class RankingModel:
             num_rows: B, int32 scalar.
 
         Raises:
-            TrainingError: if this model is not one for inference.
+            TrainingError: if this model is not one for inference, or a field cannot be pooled alone.
         """
+        if self.attends:
+            raise TrainingError("with target attention the fields of a row are looked up together: use `logits`")
         if not isinstance(self.tables, InferenceTables):
             raise TrainingError("parts of a row are looked up in a model that build_inference_model made")
         dtype = self._weights.dtype
@@ -227,8 +239,19 @@ class RankingModel:
         first = self._lookup.ids(batch)
         return tf.zeros([tf.shape(first)[0], 0], self._weights.dtype)
 
-    def _inputs(self, rows: Mapping[str, tf.Tensor], weights: tf.Tensor | None, dense: tf.Tensor) -> Inputs:
+    def _inputs(
+        self,
+        rows: Mapping[str, tf.Tensor],
+        weights: tf.Tensor | None,
+        dense: tf.Tensor,
+        *,
+        compute_dtype: tf.DType,
+    ) -> Inputs:
         pooled = {group: self._lookup.pool(values, weights) for group, values in rows.items()}
+        if self._attention is not None and weights is not None:
+            pooled[EMBEDDING] = self._attention(
+                pooled[EMBEDDING], rows[EMBEDDING], weights, compute_dtype=compute_dtype
+            )
         first_order = tf.squeeze(pooled[FIRST_ORDER], axis=2) if FIRST_ORDER in pooled else None
         return Inputs(pooled[EMBEDDING], first_order, dense)
 
@@ -249,7 +272,8 @@ class RankingModel:
         mode = Mode(self._compute_dtype, Training(step=step, live=live, replicas=self.replicas, first_row=first_row))
         with tf.GradientTape() as tape:
             tape.watch(rows)
-            logits = self._network(self._inputs(rows, position_weights, dense), mode)
+            inputs = self._inputs(rows, position_weights, dense, compute_dtype=mode.compute_dtype)
+            logits = self._network(inputs, mode)
             loss = loss_share(logits + self._sampling_offset, labels, weight=weight, global_weight=global_weight)
             target = loss if self._loss_scale is None else self._loss_scale.scaled(loss)
         of_rows, of_weights = tape.gradient(

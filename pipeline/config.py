@@ -95,7 +95,13 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     except ValidationError as error:
         lines = [_describe(dict(problem)) for problem in _own_problems(error)]
         raise ConfigError("\n".join(f"{path}: {line}" for line in lines)) from error
-    problems = check_config(data=config.data, features=config.features, evaluate=config.evaluate, gate=config.gate)
+    problems = check_config(
+        data=config.data,
+        features=config.features,
+        attention=config.model.attention,
+        evaluate=config.evaluate,
+        gate=config.gate,
+    )
     if problems:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
     return config

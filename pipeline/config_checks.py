@@ -8,11 +8,12 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
 
+from models.config import AttentionSpec
 from pipeline.config_columns import NUMBERS, declared_columns, joined_columns, unknown
 from pipeline.derived_checks import check_derived
 from pipeline.evaluate_checks import check_evaluation
 from pipeline.evaluate_spec import EvaluateSpec, GateRule
-from pipeline.feature_checks import check_features
+from pipeline.feature_checks import check_attention, check_features
 from pipeline.label_checks import check_labels
 from pipeline.source_checks import check_sources
 from preprocessing.explode import columns_after
@@ -22,7 +23,12 @@ __all__ = ["check_config", "joined_columns"]
 
 
 def check_config(
-    *, data: DataSpec, features: Sequence[FeatureSpec], evaluate: EvaluateSpec, gate: Sequence[GateRule]
+    *,
+    data: DataSpec,
+    features: Sequence[FeatureSpec],
+    attention: AttentionSpec,
+    evaluate: EvaluateSpec,
+    gate: Sequence[GateRule],
 ) -> list[str]:
     """Returns a line for each broken rule, each with its dotted path; an empty list if all is well."""
     problems = list(_check_zone(data)) + list(check_sources(data))
@@ -36,6 +42,7 @@ def check_config(
         *_check_days(data, columns),
         *_check_limits(data),
         *check_features(data, features, columns=joined),
+        *check_attention(features, attention),
         *check_evaluation(data, evaluate, gate, columns=joined),
     ]
 

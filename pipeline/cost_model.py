@@ -103,6 +103,13 @@ def _dlrm_weights(schema: DatasetSchema, spec: ModelSpec) -> int:
     return sum(before * after for layers in (bottom, top) for before, after in itertools.pairwise(layers))
 
 
+def attention_products(schema: DatasetSchema, spec: ModelSpec) -> int:
+    """Returns how often a row's attention units multiply."""
+    layers = [3 * spec.embedding_dim, *spec.attention.hidden_units, 1]
+    cells = sum(field.length for field in schema.list_fields if field.name in spec.attention.targets)
+    return cells * sum(before * after for before, after in itertools.pairwise(layers))
+
+
 def memory_of(
     plan: EmbeddingPlan, schema: DatasetSchema, spec: ModelSpec, *, optimizers: OptimizersSpec, global_batch: int
 ) -> Memory:
@@ -130,7 +137,7 @@ def step_cost(
     shelves = sum(bool(shelf.columns) for shelf in plan.shelves)
     collectives = 0 if replicas == 1 else _DENSE_COLLECTIVES + _EXCHANGE_COLLECTIVES * shelves
     return StepCost(
-        compute_s=6 * rows * weights / rates.flops,
+        compute_s=6 * rows * (weights + attention_products(schema, spec)) / rates.flops,
         rows_s=row_bytes / rates.memory,
         exchange_s=sent / rates.bandwidth,
         reduction_s=reduced / rates.bandwidth,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from models.config import AttentionSpec
 from pipeline.config_columns import NUMBERS, TOKENS, late_columns, unknown
 from preprocessing.spec import (
     CategoricalFeature,
@@ -18,7 +19,7 @@ from preprocessing.spec import (
     table_of,
 )
 
-__all__ = ["check_features"]
+__all__ = ["check_attention", "check_features"]
 
 _TYPES_OF_KIND = {
     "categorical": TOKENS,
@@ -53,6 +54,23 @@ def check_features(
                 wanted = " or ".join(sorted(_TYPES_OF_KIND[feature.kind]))
                 yield f"{path}: kind {feature.kind} needs {wanted}, column {column!r} is {columns[column].type}"
     yield from _check_tables(features)
+
+
+def check_attention(features: Sequence[FeatureSpec], attention: AttentionSpec) -> Iterator[str]:
+    """Yields a line for each pair of names that `model.attention` cannot hold against each other."""
+    path = "model.attention.targets"
+    lists = {one.name: one for one in features if isinstance(one, MultivaluedFeature)}
+    ids = {one.name: one for one in features if table_of(one) and not isinstance(one, MultivaluedFeature)}
+    for name, target in attention.targets.items():
+        if name not in lists:
+            yield unknown(path, name, "feature that is a list of tokens", lists)
+        elif target not in ids:
+            yield unknown(f"{path}.{name}", target, "feature with one id", ids)
+        elif table_of(lists[name]) != table_of(ids[target]):
+            yield (
+                f"{path}.{name}: {name!r} is in table {table_of(lists[name])!r} and {target!r} in "
+                f"{table_of(ids[target])!r}; they are compared by their rows: give both the same `table`"
+            )
 
 
 def _check_tables(features: Sequence[FeatureSpec]) -> Iterator[str]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from models.config import NETWORK_KINDS
+from models.own_network import find_class
 from pipeline import runs, stages
 from pipeline.artefacts import Artefact, open_artefact
 from pipeline.config import Config
@@ -71,6 +73,8 @@ def _failure(verdicts: Sequence[Verdict], run_folder: Path) -> str:
 
 def run_stages(config: Config, names: tuple[str, ...], *, display: Display) -> dict[str, Artefact]:
     """Runs the named stages in order and returns their artefacts; examples are reported on before they are used."""
+    if config.model.kind not in NETWORK_KINDS:
+        find_class(config.model.kind)  # one that is not there stops the run before its work starts
     inputs = stages.find_inputs(config)
     made = {}
     for name in names:

@@ -18,6 +18,7 @@ MISTAKES = [
     ("data.sources.log.colums=3", "data.sources.log.colums: unknown key; did you mean 'columns'?"),
     ("features.user.min_cout=3", "features[0].min_cout: unknown key; did you mean 'min_count'?"),
     ("features.user.kind=categoricl", "features[0].kind: no such value 'categoricl'; did you mean 'categorical'?"),
+    ("model.attention.targets={prices: item}", "model.attention.targets: no feature that is a list of tokens 'prices'"),
     ("model.kind=deepfmm", "model.kind: no such value 'deepfmm'; did you mean 'deepfm'?"),
     ("train.batch_size=many", "train.batch_size: Input should be a valid integer"),
     ("train.batch_size=0", "train.batch_size: Input should be greater than or equal to 1 (given: 0)"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from models.config import AttentionSpec
 from pipeline.config_checks import check_config, joined_columns
 from pipeline.evaluate_spec import EvaluateSpec
 from preprocessing.spec import DataSpec, FeatureSpec
@@ -105,7 +106,9 @@ def problems_of(changes: dict[str, Any], features: list[dict[str, Any]] | None =
         else:
             node[int(last) if isinstance(node, list) else last] = value
     parsed = FEATURES.validate_python(_FEATURES if features is None else features)
-    return check_config(data=DataSpec.model_validate(tree), features=parsed, evaluate=EvaluateSpec(), gate=())
+    return check_config(
+        data=DataSpec.model_validate(tree), features=parsed, attention=AttentionSpec(), evaluate=EvaluateSpec(), gate=()
+    )
 
 
 def test_the_config_itself_is_valid() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from models.config import ModelSpec
+from models.config import AttentionSpec, ModelSpec
 from preprocessing.errors import ConfigError
 from preprocessing.raw_values import raw_tensors
 from serving.export import export_model
@@ -20,6 +20,10 @@ SPECS = {
     "deepfm": ModelSpec(kind="deepfm", embedding_dim=4, hidden_units=(8, 4)),
     "wide_deep": ModelSpec(kind="wide_deep", embedding_dim=3, hidden_units=(8,)),
     "dcn": ModelSpec(kind="dcn", embedding_dim=4, hidden_units=(8,), cross_layers=2, batch_norm=True),
+    "dlrm": ModelSpec(kind="dlrm", embedding_dim=4, hidden_units=(8,), bottom_units=(5,)),
+    "attention": ModelSpec(
+        kind="deepfm", embedding_dim=4, hidden_units=(8,), attention=AttentionSpec(targets={"past": "item"})
+    ),
 }
 USERS, CANDIDATES, TOP_K = 3, 7, 5
 
