@@ -23,6 +23,9 @@ from preprocessing.spec import SPLITS
 
 __all__ = ["Bar", "Display", "shown"]
 
+# Below it a figure is shown by its order of magnitude.
+_TINY = 5e-4
+
 Bar = Callable[..., None]
 
 _METRICS = (
@@ -141,7 +144,7 @@ class Display:
         table = Table("gate", "value", "bound", "verdict", "")
         for verdict in verdicts:
             mark = "[green]passed[/]" if verdict.passed else "[bold red]failed[/]"
-            value = "" if verdict.value is None else f"{verdict.value:.4f}"
+            value = "" if verdict.value is None else shown(verdict.value)
             table.add_row(escape(verdict.rule), value, verdict.bound, mark, escape(verdict.note))
         self.console.print(table)
 
@@ -174,8 +177,10 @@ class Display:
 
 
 def shown(value: float | None) -> str:
-    """Returns a metric as text."""
-    return "undefined" if value is None else f"{value:.4f}"
+    """Returns a metric as text; of tiny ones the order of magnitude."""
+    if value is None:
+        return "undefined"
+    return f"{value:.1e}" if 0 < abs(value) < _TINY else f"{value:.4f}"
 
 
 def _figure(name: str, value: float | None, split: Mapping[str, Any]) -> str:
@@ -185,4 +190,4 @@ def _figure(name: str, value: float | None, split: Mapping[str, Any]) -> str:
         return f"{value:,.0f}"
     between = split.get("intervals", {}).get(name)
     spread = "" if between is None else f" [dim]{between[0]:.4f} to {between[1]:.4f}[/]"
-    return f"{value:.1e}" if name == "agreement" else f"{value:.4f}{spread}"
+    return f"{shown(value)}{spread}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from pipeline.config_columns import unknown
-from pipeline.evaluate_spec import EvaluateSpec, GateRule
+from pipeline.evaluate_spec import MEASURED, EvaluateSpec, GateRule
 from preprocessing.spec import DataSpec
 
 __all__ = ["check_evaluation"]
@@ -27,5 +27,5 @@ def check_evaluation(
         if rule.slice is not None and not any(rule.slice.startswith((f"{name}=", f"{name}: ")) for name in sliced):
             known = f"evaluate.slices has {', '.join(sliced)}" if sliced else "evaluate.slices is empty"
             yield f"gate[{i}].slice: {rule.slice!r} is of none of the sliced columns; {known}"
-        if rule.against is not None and not evaluate.resamples and rule.metric not in ("size_mb", "latency_ms"):
+        if rule.against is not None and not evaluate.resamples and rule.metric not in MEASURED:
             yield f"gate[{i}].against: a comparison needs evaluate.resamples above 0"

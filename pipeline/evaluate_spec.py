@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["EvaluateSpec", "GateRule", "MetricName", "SliceSpec"]
+__all__ = ["MEASURED", "EvaluateSpec", "GateRule", "MetricName", "SliceSpec"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,7 +23,10 @@ MetricName = Literal[
     "agreement",
     "size_mb",
     "latency_ms",
+    "parity",
 ]
+# What is measured when a rule asks for it, and is no figure of a split.
+MEASURED = ("size_mb", "latency_ms", "parity")
 
 
 class SliceSpec(BaseModel):
@@ -64,6 +67,9 @@ class EvaluateSpec(BaseModel):
         20_000, ge=0, description="Test rows on which each column's permutation importance is measured; 0 for none."
     )
     latency_rows: int = Field(32, ge=1, description="Rows of a request whose latency is measured.")
+    parity_rows: int = Field(
+        256, ge=1, description="Test rows that `metric: parity` sends to a running server, beside hostile ones."
+    )
 
 
 class GateRule(BaseModel):
@@ -86,8 +92,10 @@ class GateRule(BaseModel):
             raise ValueError("give min and max, or against with its margin, in rules of their own")
         if self.against is None and self.model_fields_set & {"margin", "confidence"}:
             raise ValueError("margin and confidence belong to a rule with `against: live`")
-        if self.slice is not None and self.metric in ("agreement", "size_mb", "latency_ms", "ndcg", "recall"):
+        if self.slice is not None and self.metric in ("agreement", *MEASURED, "ndcg", "recall"):
             raise ValueError(f"{self.metric} is not measured by slice")
-        if self.against is not None and self.metric == "agreement":
-            raise ValueError("agreement is that of the candidate with its own training; the live model has none")
+        if self.against is not None and self.metric in ("agreement", "parity"):
+            raise ValueError(f"{self.metric} is that of the candidate with itself; the live model has none")
+        if self.metric == "parity" and self.max is None:
+            raise ValueError("parity needs a max, such as 1.0e-6")
         return self

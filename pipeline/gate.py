@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.evaluate_spec import GateRule
+from pipeline.evaluate_spec import MEASURED, GateRule
 from preprocessing.errors import RankmillError
 
-__all__ = ["Compared", "Verdict", "judge"]
+__all__ = ["Compared", "Measured", "Verdict", "judge"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +21,14 @@ class Verdict:
     value: float | None
     bound: str
     passed: bool
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A figure that was measured for a rule, and what there is to say of it."""
+
+    value: float
     note: str = ""
 
 
@@ -37,7 +45,7 @@ def judge(
     rules: Sequence[GateRule],
     metrics: Mapping[str, Mapping[str, Any]],
     *,
-    measure: Callable[[GateRule], float],
+    measure: Callable[[GateRule], Measured],
     compare: Callable[[GateRule], Compared] | str,
 ) -> list[Verdict]:
     """Returns a verdict for each rule; a metric without a value passes none.
@@ -51,7 +59,9 @@ def judge(
     return [_bounded(rule, metrics, measure) if rule.against is None else _compared(rule, compare) for rule in rules]
 
 
-def _bounded(rule: GateRule, metrics: Mapping[str, Mapping[str, Any]], measure: Callable[[GateRule], float]) -> Verdict:
+def _bounded(
+    rule: GateRule, metrics: Mapping[str, Mapping[str, Any]], measure: Callable[[GateRule], Measured]
+) -> Verdict:
     bounds = {"min": rule.min, "max": rule.max}
     bound = ", ".join(f"{name} {value:g}" for name, value in bounds.items() if value is not None)
     figures = metrics[rule.split]
@@ -60,11 +70,17 @@ def _bounded(rule: GateRule, metrics: Mapping[str, Mapping[str, Any]], measure: 
         if rule.slice not in known:
             return Verdict(_title(rule), None, bound, passed=False, note=f"no such slice; there are {', '.join(known)}")
         figures = known[rule.slice]
-    value = measure(rule) if rule.metric in ("size_mb", "latency_ms") else figures.get(rule.metric)
+    if rule.metric in MEASURED:
+        measured = measure(rule)
+        return Verdict(_title(rule), measured.value, bound, _within(measured.value, rule), measured.note)
+    value = figures.get(rule.metric)
     if value is None or not math.isfinite(value):
         return Verdict(_title(rule), value, bound, passed=False, note="undefined: one class only, or no rows")
-    passed = (rule.min is None or value >= rule.min) and (rule.max is None or value <= rule.max)
-    return Verdict(_title(rule), value, bound, passed)
+    return Verdict(_title(rule), value, bound, _within(value, rule))
+
+
+def _within(value: float, rule: GateRule) -> bool:
+    return (rule.min is None or value >= rule.min) and (rule.max is None or value <= rule.max)
 
 
 def _compared(rule: GateRule, compare: Callable[[GateRule], Compared] | str) -> Verdict:
@@ -76,12 +92,11 @@ def _compared(rule: GateRule, compare: Callable[[GateRule], Compared] | str) -> 
     except RankmillError as error:
         return Verdict(_title(rule), None, bound, passed=False, note=f"cannot be compared: {error}")
     passed = found.loss <= rule.margin  # of an undefined one too: NaN is within no margin
-    measured = rule.metric in ("size_mb", "latency_ms")
-    sure = "" if measured else f" at {rule.confidence:.0%} confidence"
+    sure = "" if rule.metric in MEASURED else f" at {rule.confidence:.0%} confidence"
     note = f"live {found.live:.4g}; worse by {found.loss:.2g} at most{sure}"
     return Verdict(_title(rule), found.candidate, bound, passed, note)
 
 
 def _title(rule: GateRule) -> str:
     part = "" if rule.slice is None else f" [{rule.slice}]"
-    return rule.metric if rule.metric in ("size_mb", "latency_ms") else f"{rule.split} {rule.metric}{part}"
+    return rule.metric if rule.metric in MEASURED else f"{rule.split} {rule.metric}{part}"

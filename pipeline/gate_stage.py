@@ -12,8 +12,10 @@ from pipeline import runs
 from pipeline.artefacts import Artefact
 from pipeline.config import Config
 from pipeline.evaluate_spec import GateRule
-from pipeline.gate import Compared, Verdict, judge
+from pipeline.export_stage import options_of
+from pipeline.gate import Compared, Measured, Verdict, judge
 from pipeline.live_model import Contest, folder_mb, measured_ms
+from pipeline.parity import measured_parity
 from pipeline.stages import SAVED_MODEL
 from preprocessing.dataset import open_dataset
 from preprocessing.errors import ArtefactError
@@ -23,13 +25,16 @@ from serving.version_store import read_metadata, version_path
 __all__ = ["gate_run"]
 
 
-def gate_run(config: Config, run: Path, *, dataset: Path, export: Artefact, evaluation: Artefact) -> list[Verdict]:
+def gate_run(
+    config: Config, run: Path, *, dataset: Path, checkpoint: Path, export: Artefact, evaluation: Artefact
+) -> list[Verdict]:
     """Judges a model by the config's rules, writes the verdicts into its run folder and returns them.
 
     Args:
         config: has the rules.
         run: the run folder.
         dataset: folder of the dataset that the model was evaluated on.
+        checkpoint: the weights that were exported.
         export: the model.
         evaluation: its metrics and scores.
     """
@@ -39,10 +44,13 @@ def gate_run(config: Config, run: Path, *, dataset: Path, export: Artefact, eval
         loaded: npt.NDArray[np.float32] = np.load(evaluation.folder / f"scores-{split}.npy", allow_pickle=False)
         return loaded
 
-    def measure(rule: GateRule) -> float:
+    def measure(rule: GateRule) -> Measured:
         if rule.metric == "size_mb":
-            return folder_mb(saved_model)
-        return measured_ms([saved_model], open_dataset(dataset), num_rows=config.evaluate.latency_rows)[0]
+            return Measured(folder_mb(saved_model))
+        if rule.metric == "latency_ms":
+            times = measured_ms([saved_model], open_dataset(dataset), num_rows=config.evaluate.latency_rows)
+            return Measured(times[0])
+        return _parity(config, dataset, checkpoint=checkpoint, saved_model=saved_model, rule=rule)
 
     def contest(live: Path) -> Callable[[GateRule], Compared]:
         return Contest(config, open_dataset(dataset), candidate=saved_model, scores=scores, live=live).compare
@@ -52,6 +60,20 @@ def gate_run(config: Config, run: Path, *, dataset: Path, export: Artefact, eval
     verdicts = judge(config.gate, evaluation.content, measure=measure, compare=compare)
     runs.write_verdicts(run, verdicts)
     return verdicts
+
+
+def _parity(config: Config, dataset: Path, *, checkpoint: Path, saved_model: Path, rule: GateRule) -> Measured:
+    found = measured_parity(
+        open_dataset(dataset),
+        config.features,
+        model=config.model,
+        checkpoint=checkpoint,
+        options=options_of(config),
+        saved_model=saved_model,
+        num_rows=config.evaluate.parity_rows,
+        tolerance=rule.max or 0.0,
+    )
+    return Measured(found.difference, found.note)
 
 
 def _live_model(store: Path, export_key: str) -> Path | str:

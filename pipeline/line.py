@@ -33,7 +33,12 @@ def run(config: Config, *, display: Display) -> Path:
     with _run_folder_faults(config):
         folder = runs.open_run(config, made["evaluate"])
         verdicts = gate_run(
-            config, folder, dataset=made["dataset"].folder, export=made["export"], evaluation=made["evaluate"]
+            config,
+            folder,
+            dataset=made["dataset"].folder,
+            checkpoint=stages.best_checkpoint(made["train"]),
+            export=made["export"],
+            evaluation=made["evaluate"],
         )
         passed = all(verdict.passed for verdict in verdicts)
         version = runs.publish_run(config, folder, made["export"]) if passed else None
@@ -98,6 +103,7 @@ def gate(config: Config, *, display: Display) -> Path:
             config,
             folder,
             dataset=stages.plan("dataset", config, inputs).folder,
+            checkpoint=stages.best_checkpoint(open_artefact(stages.plan("train", config, inputs))),
             export=open_artefact(stages.plan("export", config, inputs)),
             evaluation=evaluation,
         )

@@ -28,7 +28,7 @@ from preprocessing.dataset import Dataset, open_dataset
 from preprocessing.errors import ArtefactError
 from preprocessing.manifest import exists
 
-__all__ = ["BEST", "SAVED_MODEL", "STAGES", "Inputs", "find_inputs", "make", "plan"]
+__all__ = ["BEST", "SAVED_MODEL", "STAGES", "Inputs", "best_checkpoint", "find_inputs", "make", "plan"]
 
 STAGES = ("examples", "dataset", "train", "export", "evaluate")
 SAVED_MODEL = "saved_model"
@@ -206,10 +206,12 @@ def _make_model(config: Config, _: Inputs, needs: Needs, folder: Path, display: 
 
 
 def _make_export(config: Config, inputs: Inputs, needs: Needs, folder: Path, _: Display) -> Mapping[str, Any]:
-    return export_saved_model(config, _dataset_of(config, inputs), _best(needs["train"]), folder=folder / SAVED_MODEL)
+    return export_saved_model(
+        config, _dataset_of(config, inputs), best_checkpoint(needs["train"]), folder=folder / SAVED_MODEL
+    )
 
 
-def _best(trained: Artefact) -> Path:
+def best_checkpoint(trained: Artefact) -> Path:
     """Returns the checkpoint that is exported."""
     return trained.folder / BEST / str(trained.content["best_step"])
 
@@ -255,7 +257,7 @@ def _make_evaluation(config: Config, inputs: Inputs, needs: Needs, folder: Path,
             own = offline_scores(
                 dataset,
                 split,
-                checkpoint=_best(trained),
+                checkpoint=best_checkpoint(trained),
                 model=config.model,
                 options=options_of(config),
                 batch_size=config.evaluate.batch_size,

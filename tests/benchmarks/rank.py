@@ -45,7 +45,7 @@ from tests.serving.exported import ranked, write_checkpoint, write_dataset
 
 NUM_STRINGS, NUM_NUMBERS = 26, 13
 HISTORY_LENGTH = 20
-SPEC = ModelSpec(kind="deepfm", embedding_dim=16, hidden_units=(256, 128, 64))
+SPEC = ModelSpec(kind="deepfm", embedding_dim=16, hidden_units=(256, 128, 64), embedding_init_scale=0.3)
 _START_S = 120.0
 
 Arrays = dict[str, NDArray[Any]]

@@ -13,7 +13,7 @@ import pytest
 from pipeline.artefacts import Artefact
 from pipeline.config import Config
 from pipeline.evaluate_spec import GateRule
-from pipeline.gate import Compared, Verdict, judge
+from pipeline.gate import Compared, Measured, Verdict, judge
 from pipeline.runs import open_run, publish_run, write_summary, write_verdicts
 from preprocessing.errors import ArtefactError, GateError
 from serving.version_store import read_metadata, versions
@@ -32,7 +32,10 @@ def judged(
     compare: Callable[[GateRule], Compared] | str = "nothing is live",
 ) -> list[Verdict]:
     return judge(
-        rules, metrics, measure=lambda rule: {"size_mb": 12.5, "latency_ms": 2.0}[rule.metric], compare=compare
+        rules,
+        metrics,
+        measure=lambda rule: Measured({"size_mb": 12.5, "latency_ms": 2.0}[rule.metric]),
+        compare=compare,
     )
 
 
