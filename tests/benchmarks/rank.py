@@ -45,7 +45,7 @@ from tests.serving.exported import ranked, write_checkpoint, write_dataset
 
 NUM_STRINGS, NUM_NUMBERS = 26, 13
 HISTORY_LENGTH = 20
-SPEC = ModelSpec(kind="deepfm", embedding_dim=16, hidden_units=(256, 128, 64), embedding_init_scale=0.3)
+SPEC = ModelSpec(kind="deepfm", embedding_dim=16, hidden_units=(256, 128, 64))
 _START_S = 120.0
 
 Arrays = dict[str, NDArray[Any]]
@@ -148,7 +148,7 @@ def main() -> None:
         folder = Path(folder_name)
         table = rows(options.candidates, history=options.history)
         dataset = write_dataset(folder, table, features=features(history=options.history))
-        checkpoint = write_checkpoint(folder / "checkpoint", dataset, SPEC)
+        checkpoint = write_checkpoint(folder / "checkpoint", dataset, SPEC, scale=0.05)
         export_options = ranked(features=features(history=options.history), item_columns=of_candidates, top_k=100)
         export_model(dataset, checkpoint, model=SPEC, folder=folder / "store" / "1", options=export_options)
         forms = requests(dataset.schema.raw_columns, table, of_candidates)

@@ -81,15 +81,15 @@ def write_dataset(
     return Dataset(folder=folder, schema=planned.schema, splits={"valid": (shard,)})
 
 
-def write_checkpoint(folder: Path, dataset: Dataset, spec: ModelSpec) -> Path:
-    """Returns a checkpoint of an untrained model whose weights, biases too, are all other than 0."""
+def write_checkpoint(folder: Path, dataset: Dataset, spec: ModelSpec, *, scale: float = 0.3) -> Path:
+    """Returns a checkpoint of an untrained model whose weights, biases too, are all other than 0; `scale` of rows."""
     model = build_model(dataset.schema, spec, optimizers=OptimizersSpec(), seed=3)
     random = np.random.default_rng(4)
     for variable in model.dense_variables.values():
         variable.assign(variable + random.uniform(0.01, 0.1, variable.shape).astype(np.float32))
     for table in model.tables.plan.tables:
         for group in model.tables.groups:
-            values = random.normal(scale=0.3, size=(table.num_rows, model.tables.width(group))).astype(np.float32)
+            values = random.normal(scale=scale, size=(table.num_rows, model.tables.width(group))).astype(np.float32)
             model.tables.write(table.name, group, array="weights", ids=range(table.num_rows), values=values)
     save_checkpoint(folder, model, progress={"step": 1})
     return folder
