@@ -86,7 +86,8 @@ def write_checkpoint(folder: Path, dataset: Dataset, spec: ModelSpec, *, scale: 
     model = build_model(dataset.schema, spec, optimizers=OptimizersSpec(), seed=3)
     random = np.random.default_rng(4)
     for variable in model.dense_variables.values():
-        variable.assign(variable + random.uniform(0.01, 0.1, variable.shape).astype(np.float32))
+        shift = random.uniform(0.01, 0.1, variable.shape) * random.choice([-1.0, 1.0], variable.shape)
+        variable.assign(variable + shift.astype(np.float32))
     for table in model.tables.plan.tables:
         for group in model.tables.groups:
             values = random.normal(scale=scale, size=(table.num_rows, model.tables.width(group))).astype(np.float32)
