@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -41,6 +41,13 @@ def _maker(kind: str) -> Callable[..., Network]:
     return NETWORKS.get(kind, make_own_network)
 
 
+def _label_weights(schema: DatasetSchema, weights: Mapping[str, float]) -> list[float]:
+    unknown = sorted(weights.keys() - set(schema.labels))
+    if unknown:
+        raise ConfigError(f"train.label_weights: no label {unknown[0]!r}; there are {', '.join(schema.labels)}")
+    return [weights.get(label, 1.0) for label in schema.labels]
+
+
 def _attention(make: WeightMaker, schema: DatasetSchema, spec: ModelSpec) -> TargetAttention | None:
     if not spec.attention.targets:
         return None
@@ -75,13 +82,14 @@ def build_model(
     seed: int,
     strategy: tf.distribute.Strategy | None = None,
     servers: ParameterServers | None = None,
+    label_weights: Mapping[str, float] | None = None,
     accumulate_steps: int = 1,
 ) -> RankingModel:
     """Returns a new model whose weights follow from `seed` alone, whatever the replicas.
 
     Call it outside of `strategy.scope()`. Without a strategy all tables are whole, whatever `spec.embeddings` says:
-    that is the model to export. With `servers` they hold the tables. Training steps take their batch in
-    `accumulate_steps` parts.
+    that is the model to export. With `servers` they hold the tables. The loss is the mean over the labels,
+    by `label_weights` where given, else 1. Training steps take their batch in `accumulate_steps` parts.
 
     Raises:
         ConfigError: if schema, spec and strategy do not fit together.
@@ -126,6 +134,7 @@ def build_model(
         attention=_attention(weights, schema, spec),
         weights=weights,
         replicas=replicas,
+        label_weights=_label_weights(schema, label_weights or {}),
         accumulate_steps=accumulate_steps,
     )
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 __all__ = ["loss_share", "sampling_offset"]
@@ -19,17 +21,26 @@ def sampling_offset(negative_keep: float) -> float:
     return -math.log(negative_keep)
 
 
-def loss_share(logits: tf.Tensor, labels: tf.Tensor, *, weight: tf.Tensor, global_weight: tf.Tensor) -> tf.Tensor:
+def loss_share(
+    logits: tf.Tensor,
+    labels: tf.Tensor,
+    *,
+    weight: tf.Tensor,
+    global_weight: tf.Tensor,
+    label_weights: Sequence[float],
+) -> tf.Tensor:
     """Returns this replica's share of the loss, a scalar: the shares of all replicas sum to the weighted mean.
 
     A row of weight 0 adds nothing; a global batch of such rows has loss 0.
 
     Args:
         logits: [B, K].
-        labels: [B, K], 0 or 1; the mean over labels is taken.
+        labels: [B, K], 0 or 1.
         weight: [B, 1].
         global_weight: scalar, sum of the weights of all replicas.
+        label_weights: K numbers; the mean over labels is taken by them.
     """
     per_label = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
-    per_row = tf.reduce_mean(per_label, axis=1, keepdims=True)
+    shares = np.array(label_weights) / np.sum(label_weights)
+    per_row = tf.reduce_sum(per_label * tf.constant(shares, per_label.dtype), axis=1, keepdims=True)
     return tf.math.divide_no_nan(tf.reduce_sum(per_row * weight), global_weight)

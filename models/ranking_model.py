@@ -52,6 +52,7 @@ class RankingModel:
         weights: WeightMaker,
         replicas: Replicas,
         attention: TargetAttention | None = None,
+        label_weights: Sequence[float] | None = None,
         accumulate_steps: int = 1,
     ) -> None:
         self.schema = schema
@@ -63,6 +64,7 @@ class RankingModel:
         self._attention = attention
         self._weights = weights
         self._lookup = Lookup(schema, tables.plan)
+        self._label_weights = label_weights or (1.0,) * len(schema.labels)
         self._sampling_offset = sampling_offset(schema.negative_keep)
         self._dense_optimizer = DenseOptimizer(optimizers.dense, weights.trainable, replicas=replicas)
         self._suspects = Suspects(schema, groups=tables.groups, weights=tuple(weights.trainable))
@@ -274,7 +276,13 @@ class RankingModel:
             tape.watch(rows)
             inputs = self._inputs(rows, position_weights, dense, compute_dtype=mode.compute_dtype)
             logits = self._network(inputs, mode)
-            loss = loss_share(logits + self._sampling_offset, labels, weight=weight, global_weight=global_weight)
+            loss = loss_share(
+                logits + self._sampling_offset,
+                labels,
+                weight=weight,
+                global_weight=global_weight,
+                label_weights=self._label_weights,
+            )
             target = loss if self._loss_scale is None else self._loss_scale.scaled(loss)
         of_rows, of_weights = tape.gradient(
             target, (rows, self._weights.trainable), unconnected_gradients=tf.UnconnectedGradients.ZERO

@@ -99,6 +99,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         data=config.data,
         features=config.features,
         attention=config.model.attention,
+        train=config.train,
         evaluate=config.evaluate,
         gate=config.gate,
     )

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from models.config import AttentionSpec
 from pipeline.config_columns import NUMBERS, declared_columns, joined_columns, unknown
 from pipeline.derived_checks import check_derived
-from pipeline.evaluate_checks import check_evaluation
+from pipeline.evaluate_checks import check_evaluation, check_label_names
 from pipeline.evaluate_spec import EvaluateSpec, GateRule
 from pipeline.feature_checks import check_attention, check_features
 from pipeline.label_checks import check_labels
 from pipeline.source_checks import check_sources
+from pipeline.train_spec import TrainSpec
 from preprocessing.explode import columns_after
 from preprocessing.spec import ColumnSpec, ColumnSplit, DataSpec, FeatureSpec, HashSplit
 
@@ -27,6 +28,7 @@ def check_config(
     data: DataSpec,
     features: Sequence[FeatureSpec],
     attention: AttentionSpec,
+    train: TrainSpec,
     evaluate: EvaluateSpec,
     gate: Sequence[GateRule],
 ) -> list[str]:
@@ -44,6 +46,7 @@ def check_config(
         *check_features(data, features, columns=joined),
         *check_attention(features, attention),
         *check_evaluation(data, evaluate, gate, columns=joined),
+        *check_label_names(data, train, gate),
     ]
 
 

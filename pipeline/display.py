@@ -169,6 +169,10 @@ class Display:
         for name in _METRICS:
             if any(name in split for split in metrics.values()):
                 figures.add_row(name, *(_figure(name, split.get(name), split) for split in metrics.values()))
+        for label in metrics["test"].get("labels", {}) if "test" in metrics else ():
+            of_label = [split["labels"][label] for split in metrics.values()]
+            for name in ("auc", "log_loss", "calibration"):
+                figures.add_row(f"{name} of {label}", *(_figure(name, one.get(name), one) for one in of_label))
         self.console.print(figures)
         self.verdicts(verdicts)
         self.console.print(f"report: {report}", soft_wrap=True)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pipeline.config_columns import unknown
 from pipeline.evaluate_spec import MEASURED, EvaluateSpec, GateRule
+from pipeline.train_spec import TrainSpec
 from preprocessing.spec import DataSpec
 
-__all__ = ["check_evaluation"]
+__all__ = ["check_evaluation", "check_label_names"]
 
 
 def check_evaluation(
@@ -29,3 +30,16 @@ def check_evaluation(
             yield f"gate[{i}].slice: {rule.slice!r} is of none of the sliced columns; {known}"
         if rule.against is not None and not evaluate.resamples and rule.metric not in MEASURED:
             yield f"gate[{i}].against: a comparison needs evaluate.resamples above 0"
+
+
+def check_label_names(data: DataSpec, train: TrainSpec, gate: Sequence[GateRule]) -> Iterator[str]:
+    """Yields a line for each label that is named and does not exist."""
+    labels = [label.name for label in data.labels]
+    named = [(f"gate[{i}].label", rule.label) for i, rule in enumerate(gate)]
+    named += [("train.early_stopping.label", train.early_stopping.label)]
+    named += [("train.label_weights", label) for label in train.label_weights]
+    for path, label in named:
+        if label is not None and label not in labels:
+            yield unknown(path, label, "label", labels)
+    if len(labels) == 1 and train.early_stopping.label == labels[0]:
+        yield f"train.early_stopping.label: {labels[0]!r} is the only label; leave it out"

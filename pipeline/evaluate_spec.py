@@ -79,6 +79,7 @@ class GateRule(BaseModel):
 
     split: Literal["valid", "test"] = "test"
     metric: MetricName
+    label: str | None = Field(None, description="Of several labels, whose figure; the first one's by default.")
     slice: str | None = Field(None, description="One of evaluate.slices by its name in metrics.json; else all rows.")
     min: float | None = None
     max: float | None = None
@@ -94,6 +95,8 @@ class GateRule(BaseModel):
             raise ValueError("margin and confidence belong to a rule with `against: live`")
         if self.slice is not None and self.metric in ("agreement", *MEASURED, "ndcg", "recall"):
             raise ValueError(f"{self.metric} is not measured by slice")
+        if self.label is not None and self.metric in ("agreement", *MEASURED):
+            raise ValueError(f"{self.metric} is not measured by label")
         if self.against is not None and self.metric in ("agreement", "parity"):
             raise ValueError(f"{self.metric} is that of the candidate with itself; the live model has none")
         if self.metric == "parity" and self.max is None:

@@ -65,6 +65,8 @@ def _bounded(
     bounds = {"min": rule.min, "max": rule.max}
     bound = ", ".join(f"{name} {value:g}" for name, value in bounds.items() if value is not None)
     figures = metrics[rule.split]
+    if rule.label is not None:
+        figures = figures.get("labels", {}).get(rule.label, figures)  # one label alone is not listed by name
     if rule.slice is not None:
         known = figures.get("slices", {})
         if rule.slice not in known:
@@ -98,5 +100,5 @@ def _compared(rule: GateRule, compare: Callable[[GateRule], Compared] | str) -> 
 
 
 def _title(rule: GateRule) -> str:
-    part = "" if rule.slice is None else f" [{rule.slice}]"
+    part = ("" if rule.label is None else f" of {rule.label}") + ("" if rule.slice is None else f" [{rule.slice}]")
     return rule.metric if rule.metric in MEASURED else f"{rule.split} {rule.metric}{part}"

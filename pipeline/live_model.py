@@ -59,7 +59,7 @@ class Contest:
         self._scores = scores
         self._scored: dict[str, ScoredRows] = {}
         self._masks: dict[str, dict[str, npt.NDArray[np.bool_]]] = {}
-        self._drawn: dict[tuple[str, str | None], dict[str, dict[str, Floats]]] = {}
+        self._drawn: dict[tuple[str, str | None, str | None], dict[str, dict[str, Floats]]] = {}
 
     def compare(self, rule: GateRule) -> Compared:
         """Returns the figures that a rule compares.
@@ -70,14 +70,14 @@ class Contest:
         if rule.metric in ("size_mb", "latency_ms"):
             candidate, live = self._sizes() if rule.metric == "size_mb" else self._latencies
             return Compared(candidate, live, loss=candidate - live)
-        key = (rule.split, rule.slice)
+        key = (rule.split, rule.slice, rule.label)
         if key not in self._drawn:
             self._drawn[key] = self._draw(*key)
         candidates, lives = (self._drawn[key][model][rule.metric] for model in ("candidate", "live"))
         loss = upper_bound(_loss(rule.metric, candidates, lives), confidence=rule.confidence)
         return Compared(float(candidates.mean()), float(lives.mean()), loss)
 
-    def _draw(self, split: str, part: str | None) -> dict[str, dict[str, Floats]]:
+    def _draw(self, split: str, part: str | None, label: str | None) -> dict[str, dict[str, Floats]]:
         spec, roles = self._config.evaluate, self._config.data.roles
         if split not in self._scored:
             keep = columns_needed(spec, roles)
@@ -85,9 +85,10 @@ class Contest:
                 self._models[1], self._dataset, split, keep=keep, batch_size=spec.batch_size
             )
         scored = self._scored[split]
-        models = {"candidate": self._scores(split)[:, 0], "live": scored.scores[:, 0]}
+        k = 0 if label is None else self._dataset.schema.labels.index(label)
+        models = {"candidate": self._scores(split)[:, k], "live": scored.scores[:, k]}
         rows = slice(None) if part is None else self._rows_of(split, part)
-        return draw(scored, 0, models, spec=spec, roles=roles, seed=self._config.seed, rows=rows)
+        return draw(scored, k, models, spec=spec, roles=roles, seed=self._config.seed, rows=rows)
 
     def _rows_of(self, split: str, part: str) -> npt.NDArray[np.bool_]:
         if split not in self._masks:

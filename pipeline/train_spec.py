@@ -74,11 +74,17 @@ class EarlyStoppingSpec(BaseModel):
 
     model_config = _STRICT
 
-    metric: Literal["auc", "log_loss"] = Field("auc", description="Of the valid split; the mean over labels.")
+    metric: Literal["auc", "log_loss"] = Field("auc", description="Of the valid split.")
+    label: str | None = Field(None, description="Whose figure counts; null: the mean over labels.")
     patience: int | None = Field(
         2, ge=1, description="Stop after this many evaluations without a better one; null: never stop."
     )
     min_delta: float = Field(0.0, ge=0, description="An evaluation is better only by more than this.")
+
+    @property
+    def figure(self) -> str:
+        """The figure that counts, as `split_scores.split_metrics` names it."""
+        return self.metric if self.label is None else f"{self.metric}/{self.label}"
 
 
 class TensorBoardSpec(BaseModel):
@@ -112,6 +118,9 @@ class TrainSpec(BaseModel):
     )
     reference_batch_size: int | None = Field(
         None, ge=1, description="The batch size that the optimizers' settings are meant for."
+    )
+    label_weights: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        {}, description="Of several labels: how much each counts in the loss; 1 by default."
     )
     accumulate_steps: int = Field(
         1,

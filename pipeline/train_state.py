@@ -61,7 +61,7 @@ class TrainState:
 
     def after_evaluation(self, metrics: Mapping[str, float], *, rule: EarlyStoppingSpec, epoch: float) -> TrainState:
         """Returns the state after the valid split was scored; without metrics the newest weights are the best."""
-        value = metrics.get(rule.metric)
+        value = metrics.get(rule.figure)
         better = _is_better(value, self.best_value, rule=rule)
         worse = 0 if better else self.worse_evaluations + 1
         figures = {name: figure if math.isfinite(figure) else None for name, figure in metrics.items()}
@@ -79,10 +79,10 @@ class TrainState:
 
     def with_rate(self, schedule: RateSchedule, *, metrics: Mapping[str, float], rule: EarlyStoppingSpec) -> TrainState:
         """Returns the state with a learning rate that follows from one more evaluation."""
-        if not isinstance(schedule, PlateauRate) or rule.metric not in metrics:
+        if not isinstance(schedule, PlateauRate) or rule.figure not in metrics:
             return self
         higher = rule.metric in HIGHER_IS_BETTER
-        plateau = self.plateau.after(metrics[rule.metric], rule=schedule, higher_is_better=higher)
+        plateau = self.plateau.after(metrics[rule.figure], rule=schedule, higher_is_better=higher)
         return dataclasses.replace(self, plateau=plateau)
 
     def rows_per_s(self) -> float | None:

@@ -125,6 +125,7 @@ def _prepared(
         optimizers=scaled_optimizers(spec, model),
         seed=seed,
         strategy=distribution,
+        label_weights=spec.label_weights,
         accumulate_steps=spec.accumulate_steps,
     )
     if cluster is not None and strategy.kind == "parameter_server":

@@ -8,8 +8,9 @@ from models.build import build_model
 from models.config import ModelSpec, OptimizersSpec
 from models.loss import loss_share, sampling_offset
 from models.ranking_model import RankingModel
+from preprocessing.errors import ConfigError
 from preprocessing.schema import DatasetSchema, IdField, TableSchema
-from tests.models.samples import make_optimizers, make_spec
+from tests.models.samples import SCHEMA, make_optimizers, make_spec
 
 KEEP = 0.1
 JIT = pytest.param({"jit_compile": True}, marks=pytest.mark.slow)
@@ -57,8 +58,23 @@ def train(model: RankingModel, *, steps: int) -> tuple[np.ndarray, float]:
 def test_the_loss_is_the_weighted_mean_of_cross_entropies() -> None:
     logits, labels = np.array([[0.0], [2.0], [-1.0]]), np.array([[1.0], [0.0], [1.0]])
     weight = np.array([[1.0], [3.0], [0.0]])
-    share = loss_share(tf.constant(logits), tf.constant(labels), weight=tf.constant(weight), global_weight=8.0)
+    share = loss_share(
+        tf.constant(logits), tf.constant(labels), weight=tf.constant(weight), global_weight=8.0, label_weights=[1.0]
+    )
     assert float(share) == pytest.approx((math.log(2) + 3 * math.log(1 + math.exp(2))) / 8)
+
+
+def test_several_labels_count_by_their_weights() -> None:
+    logits, labels = tf.constant([[0.0, 2.0]]), tf.constant([[1.0, 0.0]])
+    one = {"weight": tf.constant([[1.0]]), "global_weight": 1.0}
+    of_click, of_buy = math.log(2), math.log(1 + math.exp(2))
+    assert float(loss_share(logits, labels, **one, label_weights=[1, 1])) == pytest.approx((of_click + of_buy) / 2)
+    assert float(loss_share(logits, labels, **one, label_weights=[3, 1])) == pytest.approx((3 * of_click + of_buy) / 4)
+
+
+def test_a_weight_of_a_label_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"train.label_weights: no label 'clik'; there are click"):
+        build_model(SCHEMA, make_spec("deepfm"), optimizers=make_optimizers("sgd"), seed=1, label_weights={"clik": 2.0})
 
 
 def test_the_offset_is_the_log_of_how_much_odds_grow() -> None:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from models.config import AttentionSpec
 from pipeline.config_checks import check_config, joined_columns
 from pipeline.evaluate_spec import EvaluateSpec
+from pipeline.train_spec import TrainSpec
 from preprocessing.spec import DataSpec, FeatureSpec
 
 FEATURES: TypeAdapter[tuple[FeatureSpec, ...]] = TypeAdapter(tuple[FeatureSpec, ...])
@@ -107,7 +108,12 @@ def problems_of(changes: dict[str, Any], features: list[dict[str, Any]] | None =
             node[int(last) if isinstance(node, list) else last] = value
     parsed = FEATURES.validate_python(_FEATURES if features is None else features)
     return check_config(
-        data=DataSpec.model_validate(tree), features=parsed, attention=AttentionSpec(), evaluate=EvaluateSpec(), gate=()
+        data=DataSpec.model_validate(tree),
+        features=parsed,
+        attention=AttentionSpec(),
+        train=TrainSpec(),
+        evaluate=EvaluateSpec(),
+        gate=(),
     )
 
 

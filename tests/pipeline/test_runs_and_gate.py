@@ -45,6 +45,12 @@ def gate_run(setting: Config, run: Path, metrics: dict[str, dict[str, Any]]) -> 
     return verdicts
 
 
+def test_a_rule_may_be_about_one_of_several_labels() -> None:
+    metrics = {**METRICS, "test": {"auc": 0.8, "labels": {"click": {"auc": 0.8}, "buy": {"auc": 0.6}}}}
+    (verdict,) = judged([rule(metric="auc", label="buy", min=0.7)], metrics)
+    assert (verdict.rule, verdict.value, verdict.passed) == ("test auc of buy", 0.6, False)
+
+
 @pytest.mark.parametrize(
     ("bounds", "passed"),
     [

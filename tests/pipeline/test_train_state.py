@@ -28,6 +28,15 @@ def test_stops_after_patience_evaluations_that_are_not_better() -> None:
     assert not evaluated([0.7, 0.6, 0.6, 0.6], EarlyStoppingSpec(patience=None)).stopped_early
 
 
+def test_the_figure_of_one_label_may_decide() -> None:
+    state = TrainState()
+    for click, buy in ((0.6, 0.8), (0.7, 0.7)):
+        metrics = {"auc": (click + buy) / 2, "auc/click": click, "auc/buy": buy}
+        state = state.after_steps([0.5], seconds=1.0, num_rows=8)
+        state = state.after_evaluation(metrics, rule=EarlyStoppingSpec(label="buy"), epoch=1.0)
+    assert (state.best_step, state.best_value) == (1, 0.8)
+
+
 def test_a_gain_within_min_delta_is_not_better() -> None:
     assert evaluated([0.70, 0.705], EarlyStoppingSpec(min_delta=0.01)).best_step == 1
     assert evaluated([0.70, 0.72], EarlyStoppingSpec(min_delta=0.01)).best_step == 2
