@@ -3,7 +3,7 @@
 Its modules: `config` (how a model is built and optimised); `embedding_plan`, `placement` and `plan_figures` (which
 table rows live where and what that costs, pure arithmetic); `initial_rows`, `replicas`, `exchange`, `routes` (how
 rows come to who looks them up), `lookup`, `tables`; `update_rules`, `sparse_optimizers`, `dense_optimizer` (state
-and its updates), `mode`, `weights`, `layers`, `attention`, `batch_norm`, `dropout`, `interactions`,
+and its updates), `mode`, `weights`, `layers`, `attention`, `position`, `batch_norm`, `dropout`, `interactions`,
 `deepfm`, `wide_deep`, `dcn`, `dlrm`, `own_network` (the networks and their parts), `loss`, `ranking_model`, `build`
 (the whole), and `checkpoint` with `checkpoint_files`, `checkpoint_identity` and `checkpoint_writer`.
 """
@@ -35,6 +35,7 @@ __all__ = [
     "own_network",
     "placement",
     "plan_figures",
+    "position",
     "ranking_model",
     "replicas",
     "routes",

@@ -23,6 +23,7 @@ from models.initial_rows import MAX_WIDTH
 from models.own_network import make_own_network
 from models.partitioned_tables import ParameterServers, PartitionedTables
 from models.placement import plan_embeddings, weight_groups
+from models.position import FixedPosition, PositionTower
 from models.ranking_model import Network, RankingModel
 from models.replicas import Replicas
 from models.tables import EmbeddingTables
@@ -37,8 +38,24 @@ __all__ = ["NETWORKS", "build_inference_model", "build_model"]
 NETWORKS: dict[str, Callable[..., Network]] = {"deepfm": DeepFM, "wide_deep": WideDeep, "dcn": DCN, "dlrm": DLRM}
 
 
-def _maker(kind: str) -> Callable[..., Network]:
-    return NETWORKS.get(kind, make_own_network)
+def _network(make: WeightMaker, schema: DatasetSchema, spec: ModelSpec) -> Network:
+    in_tower = spec.position is not None and spec.position.kind == "tower"
+    maker: Callable[..., Network] = NETWORKS.get(spec.kind, make_own_network)
+    return maker(
+        make,
+        spec,
+        num_fields=len(schema.id_fields) + len(schema.list_fields) - in_tower,
+        num_dense=len(schema.dense),
+        num_labels=len(schema.labels),
+    )
+
+
+def _position(make: WeightMaker, schema: DatasetSchema, spec: ModelSpec) -> FixedPosition | PositionTower | None:
+    if spec.position is None:
+        return None
+    if spec.position.kind == "fixed":
+        return FixedPosition.of(schema, spec.position)
+    return PositionTower(make, spec, spec.position, schema=schema)
 
 
 def _label_weights(schema: DatasetSchema, weights: Mapping[str, float]) -> list[float]:
@@ -118,13 +135,7 @@ def build_model(
     else:
         tables = EmbeddingTables(plan, replicas, seed=seed, dtype=dtype)
     weights = WeightMaker(replicas, seed=seed, dtype=dtype)
-    network = _maker(spec.kind)(
-        weights,
-        spec,
-        num_fields=len(schema.id_fields) + len(schema.list_fields),
-        num_dense=len(schema.dense),
-        num_labels=len(schema.labels),
-    )
+    network = _network(weights, schema, spec)
     return RankingModel(
         schema,
         spec,
@@ -132,6 +143,7 @@ def build_model(
         tables=tables,
         network=network,
         attention=_attention(weights, schema, spec),
+        position=_position(weights, schema, spec),
         weights=weights,
         replicas=replicas,
         label_weights=_label_weights(schema, label_weights or {}),
@@ -171,14 +183,9 @@ def build_inference_model(
         spec,
         optimizers=optimizers,
         tables=InferenceTables(plan, stored_as=tables, shard_bytes=shard_bytes),
-        network=_maker(spec.kind)(
-            weights,
-            spec,
-            num_fields=len(schema.id_fields) + len(schema.list_fields),
-            num_dense=len(schema.dense),
-            num_labels=len(schema.labels),
-        ),
+        network=_network(weights, schema, spec),
         attention=_attention(weights, schema, spec),
+        position=_position(weights, schema, spec),
         weights=weights,
         replicas=replicas,
     )

@@ -13,7 +13,7 @@ __all__ = ["FORMAT", "check_identity", "identity", "optimizer_kinds"]
 
 FORMAT = 2
 # What shapes the weights; the rest of a spec may change between save and load.
-_SHAPING = ("kind", "embedding_dim", "hidden_units", "batch_norm", "attention")
+_SHAPING = ("kind", "embedding_dim", "hidden_units", "batch_norm", "attention", "position")
 _SHAPING_ONE = {"deepfm": (), "wide_deep": (), "dcn": ("cross_layers",), "dlrm": ("bottom_units",)}
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "ModelSpec",
     "OptimizerSpec",
     "OptimizersSpec",
+    "PositionSpec",
     "TableDtype",
     "TablePlacement",
 ]
@@ -93,6 +94,21 @@ class AttentionSpec(BaseModel):
     hidden_units: tuple[int, ...] = Field((36,), description="Width of each layer of an activation unit.")
 
 
+class PositionSpec(BaseModel):
+    """How a position is trained with and taken out when serving; see `models.position`."""
+
+    model_config = _STRICT
+
+    feature: str = Field(description="A feature of `kind: integer` that is where the impression was shown.")
+    kind: Literal["fixed", "tower"] = Field(
+        "fixed",
+        description="fixed: every row that is scored has the position `value`; tower: a logit of its own, added in "
+        "training only.",
+    )
+    value: int = Field(1, ge=0, description="Of fixed.")
+    hidden_units: tuple[int, ...] = Field((8,), min_length=1, description="Of tower.")
+
+
 class ModelSpec(BaseModel):
     """The network and its embedding tables."""
 
@@ -111,6 +127,7 @@ class ModelSpec(BaseModel):
     params: dict[str, Any] = Field({}, description="Of a network of one's own only, which reads them.")
     embedding_init_scale: float = Field(0.01, gt=0, description="Rows start uniform in [-scale, scale].")
     attention: AttentionSpec = AttentionSpec()
+    position: PositionSpec | None = Field(None, description="Null: a position is a feature like others.")
     embeddings: EmbeddingsSpec = EmbeddingsSpec()
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "float64"] = Field(
         "float32",

@@ -44,7 +44,7 @@ class RankSides:
             num_requests: Q, int32 scalar.
             num_candidates: N, int32 scalar.
         """
-        if self._model.attends:
+        if self._model.needs_whole_rows:
             return self._model.logits(self._pairs(user, candidate, num_candidates=num_candidates))
         split = SplitInputs(
             self._side(user, self.user, num_rows=num_requests),

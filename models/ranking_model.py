@@ -22,6 +22,7 @@ from models.loss import loss_share, sampling_offset
 from models.loss_scale import LossScale
 from models.mode import Inputs, Mode, Training
 from models.partitioned_tables import PartitionedTables
+from models.position import FixedPosition, PositionTower
 from models.replicas import Replicas
 from models.row_sums import RowSums
 from models.split_inputs import SplitInputs
@@ -52,6 +53,7 @@ class RankingModel:
         weights: WeightMaker,
         replicas: Replicas,
         attention: TargetAttention | None = None,
+        position: FixedPosition | PositionTower | None = None,
         label_weights: Sequence[float] | None = None,
         accumulate_steps: int = 1,
     ) -> None:
@@ -64,6 +66,8 @@ class RankingModel:
         self._attention = attention
         self._weights = weights
         self._lookup = Lookup(schema, tables.plan)
+        self._fixed = position if isinstance(position, FixedPosition) else None
+        self._tower = position if isinstance(position, PositionTower) else None
         self._label_weights = label_weights or (1.0,) * len(schema.labels)
         self._sampling_offset = sampling_offset(schema.negative_keep)
         self._dense_optimizer = DenseOptimizer(optimizers.dense, weights.trainable, replicas=replicas)
@@ -89,9 +93,9 @@ class RankingModel:
         return [*self.tables.weights(), *self.dense_variables.values()]
 
     @property
-    def attends(self) -> bool:
-        """Whether fields are pooled by how they fit others: then no field can be pooled alone."""
-        return self._attention is not None
+    def needs_whole_rows(self) -> bool:
+        """Whether fields are looked at beside others, or left out, before the network: no side goes alone."""
+        return self._attention is not None or self._tower is not None
 
     @property
     def suspects(self) -> tuple[str, ...]:
@@ -193,11 +197,15 @@ class RankingModel:
         Inside of `strategy.run` all replicas call it; outside, this process must hold all rows of all tables.
         They are the log-odds of the full data, whatever share of the negatives was trained on.
         """
-        positions = self._lookup.positions(self._lookup.ids(batch), dtype=self._weights.dtype)
-        rows = self.tables.gather(self.tables.routes(positions.rows))
-        return self.network_logits(
-            self._inputs(rows, positions.weights, self._dense(batch), compute_dtype=self._weights.dtype)
+        positions = self._lookup.positions(
+            self._served(self._lookup.ids(batch), self.schema), dtype=self._weights.dtype
         )
+        rows = self.tables.gather(self.tables.routes(positions.rows))
+        inputs = self._inputs(rows, positions.weights, self._dense(batch), compute_dtype=self._weights.dtype)
+        return self.network_logits(inputs if self._tower is None else self._tower.without(inputs))
+
+    def _served(self, ids: tf.Tensor, schema: DatasetSchema) -> tf.Tensor:
+        return ids if self._fixed is None else self._fixed.served(ids, schema)
 
     def network_logits(self, inputs: Inputs) -> tf.Tensor:
         """Returns float32 [B, K] of looked-up fields and numbers, for inference."""
@@ -220,14 +228,14 @@ class RankingModel:
         Raises:
             TrainingError: if this model is not one for inference, or a field cannot be pooled alone.
         """
-        if self.attends:
-            raise TrainingError("with target attention the fields of a row are looked up together: use `logits`")
+        if self.needs_whole_rows:
+            raise TrainingError("target attention and a position tower look at whole rows: use `logits`")
         if not isinstance(self.tables, InferenceTables):
             raise TrainingError("parts of a row are looked up in a model that build_inference_model made")
         dtype = self._weights.dtype
         dense = tf.cast(batch[DENSE_KEY], dtype) if part.dense else tf.zeros([num_rows, 0], dtype)
         if lookup.num_fields:
-            positions = lookup.positions(lookup.ids(batch), dtype=dtype)
+            positions = lookup.positions(self._served(lookup.ids(batch), part), dtype=dtype)
             rows = self.tables.lookup(positions.rows)
             pooled = {group: lookup.pool(values, positions.weights) for group, values in rows.items()}
         else:
@@ -275,7 +283,10 @@ class RankingModel:
         with tf.GradientTape() as tape:
             tape.watch(rows)
             inputs = self._inputs(rows, position_weights, dense, compute_dtype=mode.compute_dtype)
-            logits = self._network(inputs, mode)
+            if self._tower is None:
+                logits = self._network(inputs, mode)
+            else:
+                logits = self._network(self._tower.without(inputs), mode) + self._tower.logits(inputs, mode)
             loss = loss_share(
                 logits + self._sampling_offset,
                 labels,

@@ -8,12 +8,12 @@ from __future__ import annotations
 import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
 
-from models.config import AttentionSpec
+from models.config import ModelSpec
 from pipeline.config_columns import NUMBERS, declared_columns, joined_columns, unknown
 from pipeline.derived_checks import check_derived
 from pipeline.evaluate_checks import check_evaluation, check_label_names
 from pipeline.evaluate_spec import EvaluateSpec, GateRule
-from pipeline.feature_checks import check_attention, check_features
+from pipeline.feature_checks import check_attention, check_features, check_position
 from pipeline.label_checks import check_labels
 from pipeline.source_checks import check_sources
 from pipeline.train_spec import TrainSpec
@@ -27,7 +27,7 @@ def check_config(
     *,
     data: DataSpec,
     features: Sequence[FeatureSpec],
-    attention: AttentionSpec,
+    model: ModelSpec,
     train: TrainSpec,
     evaluate: EvaluateSpec,
     gate: Sequence[GateRule],
@@ -44,7 +44,8 @@ def check_config(
         *_check_days(data, columns),
         *_check_limits(data),
         *check_features(data, features, columns=joined),
-        *check_attention(features, attention),
+        *check_attention(features, model.attention),
+        *check_position(features, model.position),
         *check_evaluation(data, evaluate, gate, columns=joined),
         *check_label_names(data, train, gate),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from models.config import AttentionSpec
+from models.config import AttentionSpec, PositionSpec
 from pipeline.config_columns import NUMBERS, TOKENS, late_columns, unknown
 from preprocessing.spec import (
     CategoricalFeature,
@@ -19,7 +19,7 @@ from preprocessing.spec import (
     table_of,
 )
 
-__all__ = ["check_attention", "check_features"]
+__all__ = ["check_attention", "check_features", "check_position"]
 
 _TYPES_OF_KIND = {
     "categorical": TOKENS,
@@ -71,6 +71,20 @@ def check_attention(features: Sequence[FeatureSpec], attention: AttentionSpec) -
                 f"{path}.{name}: {name!r} is in table {table_of(lists[name])!r} and {target!r} in "
                 f"{table_of(ids[target])!r}; they are compared by their rows: give both the same `table`"
             )
+
+
+def check_position(features: Sequence[FeatureSpec], position: PositionSpec | None) -> Iterator[str]:
+    """Yields a line if `model.position` names no feature that can be one."""
+    integers = {one.name: one for one in features if isinstance(one, IntegerFeature)}
+    if position is None:
+        return
+    if position.feature not in integers:
+        yield unknown("model.position.feature", position.feature, "feature of kind integer", integers)
+    elif position.kind == "fixed" and position.value >= integers[position.feature].size:
+        yield (
+            f"model.position.value: {position.value} is none of the values 0 to "
+            f"{integers[position.feature].size - 1} of feature {position.feature!r}"
+        )
 
 
 def _check_tables(features: Sequence[FeatureSpec]) -> Iterator[str]:

@@ -22,6 +22,7 @@ MISTAKES = [
     ("train.label_weights={clik: 2.0}", "train.label_weights: no label 'clik'; did you mean 'click'?"),
     ("train.early_stopping.label=click", "train.early_stopping.label: 'click' is the only label; leave it out"),
     ("gate=[{metric: auc, label: buy}]", "gate[0].label: no label 'buy'; there are: click"),
+    ("model.position={feature: prise}", "model.position.feature: no feature of kind integer 'prise'"),
     ("model.kind=deepfmm", "model.kind: no such value 'deepfmm'; did you mean 'deepfm'?"),
     ("train.batch_size=many", "train.batch_size: Input should be a valid integer"),
     ("train.batch_size=0", "train.batch_size: Input should be greater than or equal to 1 (given: 0)"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from models.config import AttentionSpec
+from models.config import ModelSpec
 from pipeline.config_checks import check_config, joined_columns
 from pipeline.evaluate_spec import EvaluateSpec
 from pipeline.train_spec import TrainSpec
@@ -110,7 +110,7 @@ def problems_of(changes: dict[str, Any], features: list[dict[str, Any]] | None =
     return check_config(
         data=DataSpec.model_validate(tree),
         features=parsed,
-        attention=AttentionSpec(),
+        model=ModelSpec(),
         train=TrainSpec(),
         evaluate=EvaluateSpec(),
         gate=(),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from models.config import AttentionSpec, ModelSpec
+from models.config import AttentionSpec, ModelSpec, PositionSpec
 from preprocessing.errors import ConfigError
 from preprocessing.raw_values import raw_tensors
 from serving.export import export_model
@@ -21,6 +21,12 @@ SPECS = {
     "wide_deep": ModelSpec(kind="wide_deep", embedding_dim=3, hidden_units=(8,)),
     "dcn": ModelSpec(kind="dcn", embedding_dim=4, hidden_units=(8,), cross_layers=2, batch_norm=True),
     "dlrm": ModelSpec(kind="dlrm", embedding_dim=4, hidden_units=(8,), bottom_units=(5,)),
+    "tower": ModelSpec(
+        kind="wide_deep", embedding_dim=4, hidden_units=(8,), position=PositionSpec(feature="category", kind="tower")
+    ),
+    "fixed": ModelSpec(
+        kind="deepfm", embedding_dim=4, hidden_units=(8,), position=PositionSpec(feature="category", value=2)
+    ),
     "attention": ModelSpec(
         kind="deepfm", embedding_dim=4, hidden_units=(8,), attention=AttentionSpec(targets={"past": "item"})
     ),
