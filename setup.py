@@ -55,6 +55,7 @@ setup(
             "duckdb>=2.0,<3",
             "polars>=2.0,<3",
             "deepctr>=0.9.4,<1",
+            "lightgbm>=4.5,<5",
             "fuxictr>=2.3,<3",  # with torch, these two may be in a Python of their own
             "torch>=2.6,<3",
         ],

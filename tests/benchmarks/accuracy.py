@@ -3,6 +3,7 @@
 python -m tests.benchmarks.accuracy simulator [--rows-per-day 250000] [--seeds 1 2 3]
 python -m tests.benchmarks.accuracy kuairand --data FOLDER_OF_THE_CSV_FILES [--seeds 1 2 3]
 
+On KuaiRand-Pure also the same without point-in-time columns, and LightGBM on the same columns where it is installed.
 Each figure is what `rankmill run` writes into metrics.json: the exported model on the raw rows of the test days.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import importlib.util
 import json
 import statistics
 import tempfile
@@ -20,9 +22,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
 import pipeline
+from pipeline.config import Config
 from pipeline.quiet import import_tensorflow, quiet_libraries
+from preprocessing.schema import LABEL_PREFIX
 from tests.benchmarks.measure import machine
 
 CONFIGS = Path(pipeline.__file__).parent / "configs"
@@ -62,7 +67,10 @@ def simulator(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     simulate(logs, days=DAYS, rows_per_day=arguments.rows_per_day, seed=7, start=START)
     overrides = [f"data.root={logs}", f"work_dir={folder / 'work'}", f"data.split={SIMULATOR_SPLIT}", "gate=[]"]
     runs = {
-        model: [run_line("demo", [*overrides, f"model.kind={model}", f"seed={seed}"]) for seed in arguments.seeds]
+        model: [
+            run_line(CONFIGS / "demo.yaml", [*overrides, f"model.kind={model}", f"seed={seed}"])
+            for seed in arguments.seeds
+        ]
         for model in arguments.models
     }
     best = best_possible_auc(next(iter(folder.glob("work/examples/*/rows/test"))), logs / "truth")
@@ -86,23 +94,75 @@ def best_possible_auc(rows: Path, truth: Path) -> float:
 
 
 def kuairand(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns test AUCs by the protocol in the config file."""
+    """Returns test AUCs by the protocol in the config file: as it is, without point-in-time columns, and LightGBM."""
     overrides = [f"data.root={arguments.data}", f"work_dir={folder / 'work'}", "gate=[]"]
-    return {
-        model: summary(
-            [run_line("kuairand", [*overrides, f"model.kind={model}", f"seed={seed}"]) for seed in arguments.seeds]
-        )
-        for model in arguments.models
-    }
+    whole = CONFIGS / "kuairand.yaml"
+    plain = folder / "plain.yaml"
+    plain.write_text(yaml.safe_dump(without_derived(yaml.safe_load(whole.read_text()))), encoding="utf-8")
+    result: dict[str, Any] = {}
+    for model in arguments.models:
+        for name, config in ((model, whole), (f"{model}_without_point_in_time", plain)):
+            chosen = [*overrides, f"model.kind={model}"]
+            result[name] = summary([run_line(config, [*chosen, f"seed={seed}"]) for seed in arguments.seeds])
+    if importlib.util.find_spec("lightgbm") is None:
+        return {**result, "lightgbm": "not installed: pip install lightgbm"}
+    chosen = [*overrides, f"model.kind={arguments.models[0]}"]
+    sides = [against_lightgbm(load(whole, [*chosen, f"seed={seed}"])) for seed in arguments.seeds]
+    aucs = [side["lightgbm"] for side in sides]
+    lightgbm = {"test_auc_mean": float(np.mean(aucs)), "test_auc": aucs, "valid_auc": [s["valid"] for s in sides]}
+    return {**result, "lightgbm": lightgbm, f"{arguments.models[0]}_less_lightgbm": [s["difference"] for s in sides]}
 
 
-def run_line(config: str, overrides: Sequence[str]) -> dict[str, Any]:
+def without_derived(tree: dict[str, Any]) -> dict[str, Any]:
+    """Returns a config without point-in-time columns, their features, and attention, which is over one of them."""
+    made = {name for one in tree["data"].pop("derived") for name in (one["name"], one.get("ages"))}
+    tree["features"] = [feature for feature in tree["features"] if feature["name"] not in made]
+    del tree["model"]["attention"]
+    return tree
+
+
+def against_lightgbm(config: Config) -> dict[str, Any]:
+    """Returns AUCs of LightGBM on a finished line's columns, and the line's less LightGBM's: value, 95 % interval."""
+    from pipeline import stages
+    from pipeline.bootstrap import interval, resampled
+    from pipeline.metrics import auc
+    from pipeline.scoring import read_rows
+    from preprocessing.dataset import open_dataset
+    from tests.benchmarks.accuracy_lightgbm import lightgbm_scores
+
+    inputs = stages.find_inputs(config)
+    dataset = open_dataset(stages.plan("dataset", config, inputs).folder)
+    found = lightgbm_scores(config, dataset, seed=config.seed)
+    ours = np.load(stages.plan("evaluate", config, inputs).folder / "scores-test.npy")[:, 0]
+    rows = pa.concat_tables(read_rows(dataset, "test"))
+    labels = rows[LABEL_PREFIX + dataset.schema.labels[0]].to_numpy()
+    valid = pa.concat_tables(read_rows(dataset, "valid"))[LABEL_PREFIX + dataset.schema.labels[0]].to_numpy()
+    drawn = resampled(
+        labels,
+        {"ours": ours, "lightgbm": found["test"]},
+        users=np.array(rows[config.data.roles.user].to_pylist(), object),
+        num_resamples=200,
+        seed=1,
+    )
+    between = interval(drawn["ours"]["auc"] - drawn["lightgbm"]["auc"], confidence=0.95)
+    aucs = {name: auc(labels, scores) for name, scores in (("ours", ours), ("lightgbm", found["test"]))}
+    difference = {"value": aucs["ours"] - aucs["lightgbm"], "interval": between and [between.low, between.high]}
+    return {"lightgbm": aucs["lightgbm"], "valid": auc(valid, found["valid"]), "difference": difference}
+
+
+def load(config: Path, overrides: Sequence[str]) -> Config:
+    """Returns a config file with overrides."""
+    from pipeline.config import load_config
+
+    return load_config(config, overrides)
+
+
+def run_line(config: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """Runs the line and returns its metrics.json."""
     from pipeline import line
-    from pipeline.config import load_config
     from pipeline.display import Display
 
-    run = line.run(load_config(CONFIGS / f"{config}.yaml", overrides), display=Display())
+    run = line.run(load(config, overrides), display=Display())
     return dict(json.loads((run / "metrics.json").read_bytes()))
 
 
