@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["MEASURED", "EvaluateSpec", "GateRule", "MetricName", "SliceSpec"]
+__all__ = ["MEASURED", "OF_MODEL", "EvaluateSpec", "GateRule", "MetricName", "SliceSpec"]
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,9 +24,15 @@ MetricName = Literal[
     "size_mb",
     "latency_ms",
     "parity",
+    "column_auc",
+    "repeated_rows",
 ]
-# What is measured when a rule asks for it, and is no figure of a split.
-MEASURED = ("size_mb", "latency_ms", "parity")
+# Figures of the exported model, and of the data: measured when a rule asks for them.
+OF_MODEL = ("size_mb", "latency_ms", "parity")
+MEASURED = (*OF_MODEL, "column_auc", "repeated_rows")
+
+
+_WANTED_MAX = {"parity": "1.0e-6", "column_auc": "0.95", "repeated_rows": "0.001"}
 
 
 class SliceSpec(BaseModel):
@@ -97,8 +103,8 @@ class GateRule(BaseModel):
             raise ValueError(f"{self.metric} is not measured by slice")
         if self.label is not None and self.metric in ("agreement", *MEASURED):
             raise ValueError(f"{self.metric} is not measured by label")
-        if self.against is not None and self.metric in ("agreement", "parity"):
-            raise ValueError(f"{self.metric} is that of the candidate with itself; the live model has none")
-        if self.metric == "parity" and self.max is None:
-            raise ValueError("parity needs a max, such as 1.0e-6")
+        if self.against is not None and self.metric in ("agreement", "parity", "column_auc", "repeated_rows"):
+            raise ValueError(f"{self.metric} is not compared: the live model has none")
+        if self.metric in _WANTED_MAX and self.max is None:
+            raise ValueError(f"{self.metric} needs a max, such as {_WANTED_MAX[self.metric]}")
         return self

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipeline.evaluate_spec import MEASURED, GateRule
+from pipeline.evaluate_spec import MEASURED, OF_MODEL, GateRule
 from preprocessing.errors import RankmillError
 
 __all__ = ["Compared", "Measured", "Verdict", "judge"]
@@ -101,4 +101,4 @@ def _compared(rule: GateRule, compare: Callable[[GateRule], Compared] | str) -> 
 
 def _title(rule: GateRule) -> str:
     part = ("" if rule.label is None else f" of {rule.label}") + ("" if rule.slice is None else f" [{rule.slice}]")
-    return rule.metric if rule.metric in MEASURED else f"{rule.split} {rule.metric}{part}"
+    return rule.metric if rule.metric in OF_MODEL else f"{rule.split} {rule.metric}{part}"

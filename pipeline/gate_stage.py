@@ -14,6 +14,7 @@ from pipeline.config import Config
 from pipeline.evaluate_spec import GateRule
 from pipeline.export_stage import options_of
 from pipeline.gate import Compared, Measured, Verdict, judge
+from pipeline.leaks import repeated_rows, telling_column
 from pipeline.live_model import Contest, folder_mb, measured_ms
 from pipeline.parity import measured_parity
 from pipeline.stages import SAVED_MODEL
@@ -50,7 +51,9 @@ def gate_run(
         if rule.metric == "latency_ms":
             times = measured_ms([saved_model], open_dataset(dataset), num_rows=config.evaluate.latency_rows)
             return Measured(times[0])
-        return _parity(config, dataset, checkpoint=checkpoint, saved_model=saved_model, rule=rule)
+        if rule.metric == "parity":
+            return _parity(config, dataset, checkpoint=checkpoint, saved_model=saved_model, rule=rule)
+        return _leak(config, dataset, rule=rule)
 
     def contest(live: Path) -> Callable[[GateRule], Compared]:
         return Contest(config, open_dataset(dataset), candidate=saved_model, scores=scores, live=live).compare
@@ -74,6 +77,16 @@ def _parity(config: Config, dataset: Path, *, checkpoint: Path, saved_model: Pat
         tolerance=rule.max or 0.0,
     )
     return Measured(found.difference, found.note)
+
+
+def _leak(config: Config, dataset: Path, *, rule: GateRule) -> Measured:
+    roles, opened = config.data.roles, open_dataset(dataset)
+    if rule.metric == "column_auc":
+        found = telling_column(opened, rule.split, item=roles.item)
+    else:
+        also = [name for name in (roles.user, roles.item, roles.event_time) if name is not None]
+        found = repeated_rows(opened, rule.split, also=also)
+    return Measured(found.value, found.note)
 
 
 def _live_model(store: Path, export_key: str) -> Path | str:
