@@ -48,9 +48,11 @@ def made(folder: Path, leak: str) -> Dataset:
         if leak == "price":  # it is missing where there was no click
             values["price"] = [1.0 if clicked else None for clicked in label]
         if leak == "past contains item":
+            others = np.roll(values["item"], 7)  # of some other row
             values["past"] = [
-                ["i99", item] if clicked else ["i99", f"{item}x"] for item, clicked in zip(values["item"], label)
-            ]  # noqa: B905
+                ["i99", item if clicked else other if other != item else "i98"]
+                for item, other, clicked in zip(values["item"], others, label, strict=True)
+            ]
     return dataset(folder, splits)
 
 
