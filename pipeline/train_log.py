@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from tensorboard.plugins.pr_curve.summary import pb as pr_curve
 
+from pipeline.split_scores import SplitScores
 from pipeline.train_spec import TensorBoardSpec
 from preprocessing.manifest import write_json
 
@@ -73,6 +75,17 @@ class TrainLog:
                 for name, lengths in norms.items():
                     tf.summary.histogram(f"row_norms/{name}", lengths, step=step)
         self._writer.flush()
+
+    def scored(self, step: int, scored: SplitScores, labels: Sequence[str]) -> None:
+        """Records the precision-recall curve of each label on the valid split."""
+        if self._writer is None:
+            return
+        with self._writer.as_default():
+            for k, label in enumerate(labels):
+                curve = pr_curve(
+                    f"valid/{label}", scored.labels[:, k] > 0.5, scored.scores[:, k], weights=scored.weights
+                )
+                tf.summary.experimental.write_raw_pb(curve.SerializeToString(), step=step)
 
     def history(self, evaluations: Sequence[Mapping[str, Any]]) -> None:
         """Writes `history.json`: every evaluation of the run so far."""

@@ -33,7 +33,7 @@ from pipeline.plateau import check_plateau
 from pipeline.profile_trace import ProfileTrace
 from pipeline.record_faults import reading
 from pipeline.run_folder import RunFolder, run_digest
-from pipeline.split_scores import split_metrics, write_scores
+from pipeline.split_scores import SplitScores, split_metrics, write_scores
 from pipeline.step_plan import StepPlan, plan_steps
 from pipeline.strategy import build_strategy
 from pipeline.train_events import Evaluated, Finished, Resumed, Started, Stepped, TrainEvent, TrainResult, Warned
@@ -292,24 +292,27 @@ class _Run:
     def _evaluated(self, state: TrainState) -> TrainState:
         """Scores the valid split, if there is one, and tells whether these are the best weights."""
         self.mark(state.step, "scoring the valid split")
-        has_valid = self.dataset.num_rows("valid") > 0
-        metrics = self._valid_metrics(state.step) if has_valid else {}
+        labels = self.dataset.schema.labels
+        scored = self._valid_scores(state.step) if self.dataset.num_rows("valid") else None
+        metrics = {} if scored is None else split_metrics(scored, labels)
         state = state.after_evaluation(
             metrics, rule=self.spec.early_stopping, epoch=state.step / self.plan.steps_per_epoch
         ).with_rate(self.spec.learning_rate, metrics=metrics, rule=self.spec.early_stopping)
         if self.log is not None:
             norms = row_norms(self.model.tables) if self.spec.tensorboard.histograms else {}
             self.log.evaluated(state.step, metrics=metrics, weights=self.model.dense_variables, norms=norms)
+            if scored is not None:
+                self.log.scored(state.step, scored, labels)
             self.log.history(state.evaluations)
-        if has_valid:
+        if scored is not None:
             self.observe(Evaluated(state.step, metrics=metrics, is_best=state.best_step == state.step))
         return state
 
-    def _valid_metrics(self, step: int) -> dict[str, float]:
+    def _valid_scores(self, step: int) -> SplitScores:
         scored = self.engine.scores("valid")
         if not np.isfinite(scored.scores).all():
             raise self._not_finite("scores of the valid split are not finite after it", step=step - 1)
-        return split_metrics(scored, self.dataset.schema.labels)
+        return scored
 
     def _check_losses(
         self, losses: npt.NDArray[np.float64], *, flags: npt.NDArray[np.float64], first_step: int

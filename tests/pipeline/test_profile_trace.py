@@ -95,3 +95,11 @@ def test_lengths_of_rows_are_histograms(curves: EventAccumulator) -> None:
 def test_a_range_of_steps_is_two_rising_numbers(text: str) -> None:
     with pytest.raises(ValidationError, match="profile"):
         TrainSpec(profile=text)
+
+
+def test_precision_and_recall_are_a_curve_at_each_evaluation(curves: EventAccumulator) -> None:
+    first, *_ = curves.Tensors("valid/click/pr_curves")
+    *_, precision, recall = tf.make_ndarray(first.tensor_proto)  # true and false positives, negatives, then these
+    assert first.step == 4
+    assert (recall[0], recall[-1]) == (1.0, 0.0)  # from the lowest threshold to one that no score reaches
+    assert 0 < precision[0] < 1  # the rate of positives
