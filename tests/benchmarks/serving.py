@@ -3,6 +3,8 @@
 python -m tests.benchmarks.serving [--requests 4000] [--rounds 5]
 
 `ratio_packed` is server / (constant-answer server + model), two inputs; `ratio_named` is 39 named inputs / packed.
+`ratio_in_process` is packed / a constant-answer server that runs the model too: within a server, between requests on
+several threads, the model finds its caches cold and costs more than in a loop of its own.
 The servers are measured in turn, round by round: ratios are of one round, the median of all rounds is reported.
 """
 
@@ -56,18 +58,25 @@ def compare(folder: Path, temporary: Path, num_requests: int, num_rounds: int) -
 
     alone = {signature: run_side(_SIDES, "alone", str(folder), signature) for signature in ("packed", "named")}
     requests = {signature: _request(signature) for signature in alone}
-    embedded, constant = _free_port(), _free_port()
+    embedded, constant, both = _free_port(), _free_port(), _free_port()
     command = ["serving.server", f"--port={embedded}", "--model_name=m", f"--model_base_path={folder}"]
-    found: dict[str, list[float]] = {"constant": [], "packed": [], "named": []}
+    found: dict[str, list[float]] = {"constant": [], "constant_and_model": [], "packed": [], "named": []}
     rates: dict[str, list[float]] = {name: [] for name in found}
     with _process(*command) as server, _caller(embedded) as call:
         for signature, request in requests.items():
             score = from_proto(predict_pb2.PredictResponse.FromString(call(request)).outputs["score"])
             np.testing.assert_allclose(score, [alone[signature]["score"]], rtol=1e-5)
         (temporary / "answer").write_bytes(call(requests["packed"]))
-        with _process(_SIDES, "constant", str(constant), str(temporary / "answer")) as fake, _caller(constant) as same:
+        answer = str(temporary / "answer")
+        with (
+            _process(_SIDES, "constant", str(constant), answer) as fake,
+            _process(_SIDES, "constant", str(both), answer, str(folder)) as running,
+            _caller(constant) as same,
+            _caller(both) as same_running,
+        ):
             sides = {
                 "constant": (fake, same, requests["packed"]),
+                "constant_and_model": (running, same_running, requests["packed"]),
                 "packed": (server, call, requests["packed"]),
                 "named": (server, call, requests["named"]),
             }
@@ -85,6 +94,7 @@ def compare(folder: Path, temporary: Path, num_requests: int, num_rounds: int) -
         "requests_per_s": {name: statistics.median(values) for name, values in rates.items()},
         "model_alone_cpu_us": {name: side["cpu_us"] for name, side in alone.items()},
         "ratio_packed": spread([p / (c + model_us) for p, c in zip(found["packed"], found["constant"], strict=True)]),
+        "ratio_in_process": spread([p / c for p, c in zip(found["packed"], found["constant_and_model"], strict=True)]),
         "ratio_named": spread([n / p for n, p in zip(found["named"], found["packed"], strict=True)]),
     }
 

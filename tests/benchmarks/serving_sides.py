@@ -1,13 +1,15 @@
-"""The sides of the serving benchmark: the model it serves, the model alone, and a server that answers a constant.
+"""The sides of the serving benchmark: the model it serves, the model alone, servers that answer a constant.
 
-python -m tests.benchmarks.serving_sides save FOLDER | alone FOLDER SIGNATURE | constant PORT ANSWER_FILE
+python -m tests.benchmarks.serving_sides save FOLDER | alone FOLDER SIGNATURE | constant PORT ANSWER_FILE [FOLDER]
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -78,32 +80,41 @@ def save(folder: Path) -> None:
 
 def alone(folder: Path, signature: str) -> None:
     """Prints the CPU microseconds of one call of the model at batch 1, without a server."""
+    call, times = bare_model(folder, signature), []
+    for _ in range(5):
+        start_s = time.process_time()
+        for _ in range(1000):
+            call()
+        times.append((time.process_time() - start_s) * 1e3)
+    print_result({"cpu_us": sorted(times)[2], "score": float(call()[0][0])})
+
+
+def bare_model(folder: Path, signature: str) -> Callable[[], Any]:
+    """Returns what runs the model on one row: the bare callable, with nothing of the server's own around it."""
     from serving.server.flags import Flags
     from serving.server.servable import Servable
     from serving.server.session_options import session_config
 
     servable = Servable.load(folder / "1", session_config=session_config(Flags()))
-    found, inputs = servable.signature(signature), rows(signature, 1)
-    feeds, fetches = found.bind(inputs), list(found.output_tensors.values())
-    # The bare callable: nothing of the server's own around it.
+    found = servable.signature(signature)
+    feeds, fetches = found.bind(rows(signature, 1)), list(found.output_tensors.values())
     servable.run_tensors(feeds, fetches)
     (call,) = servable._callables.values()
-    values, times = list(feeds.values()), []
-    for _ in range(5):
-        start_s = time.process_time()
-        for _ in range(1000):
-            call(*values)
-        times.append((time.process_time() - start_s) * 1e3)
-    score = float(servable.run(signature, inputs)["score"][0])
-    print_result({"cpu_us": sorted(times)[2], "score": score})
+    return functools.partial(call, *feeds.values())
 
 
-def constant(port: int, answer_file: Path) -> None:
-    """Answers every Predict by the bytes of a file, until it is killed."""
+def constant(port: int, answer_file: Path, folder: Path | None = None) -> None:
+    """Answers every Predict by the bytes of a file, until it is killed; with `folder` it runs the model meanwhile."""
     import grpc
 
     answer = answer_file.read_bytes()
-    method = grpc.unary_unary_rpc_method_handler(lambda _request, _context: answer)
+    model = bare_model(folder, "packed") if folder else lambda: None
+
+    def handle(_request: bytes, _context: Any) -> bytes:
+        model()
+        return answer
+
+    method = grpc.unary_unary_rpc_method_handler(handle)
     server = grpc.server(ThreadPoolExecutor(8))
     service, name = PREDICT[1:].split("/")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: method}),))
@@ -118,4 +129,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "alone":
         alone(Path(sys.argv[2]), sys.argv[3])
     else:
-        constant(int(sys.argv[2]), Path(sys.argv[3]))
+        constant(int(sys.argv[2]), Path(sys.argv[3]), *map(Path, sys.argv[4:]))
